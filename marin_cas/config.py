@@ -139,16 +139,24 @@ def _shown(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """One TOML file: `name` as shown, `table` its part that is ours, `text` to find lines in."""
+    """One TOML file: `name` as shown, `table` its part that is ours (under `prefix`), `text` to find lines in."""
 
     name: str
     table: Mapping[str, Any]
     text: str
+    prefix: str = ""
 
-    def where(self, key: str) -> Location:
-        pattern = re.compile(rf"\s*(\[+[^\]]*\b)?[\"']?{re.escape(key)}[\"']?\s*(=|\]|\.)")
+    def where(self, key: str, section: str = "") -> Location:
+        """The line where `key` of `[section]` stands, as well as the text shows it."""
+        begins = re.compile(rf"[\"']?{re.escape(key)}[\"']?\s*[=.]")
+        wanted, current = self.prefix + section, ""
         for number, line in enumerate(self.text.splitlines(), 1):
-            if pattern.match(line):
+            line = line.strip()
+            if header := re.match(r"\[+\s*([^\]]*?)\s*\]", line):
+                current = header[1].replace('"', "").replace("'", "").replace(" ", "") + "."
+                if current == f"{wanted}{key}." or current.startswith(f"{wanted}{key}."):
+                    return Location(self.name, number)
+            elif current == wanted and begins.match(line):
                 return Location(self.name, number)
         return Location(self.name)
 
@@ -203,8 +211,8 @@ def workspace_file(root: Path) -> _File | None:
             hint="keep one of them",
         )
     if not isinstance(table, Mapping):
-        raise RequestError("`tool.marin` must be a table", where=project.where("marin"))
-    return _File("pyproject.toml", table, project.text)
+        raise RequestError("`tool.marin` must be a table", where=project.where("marin", "tool."))
+    return _File("pyproject.toml", table, project.text, "tool.marin.")
 
 
 def config_files(root: Path, environ: Mapping[str, str]) -> tuple[Path, ...]:
@@ -225,7 +233,7 @@ def load_config(root: Path, flags: Mapping[str, object], environ: Mapping[str, s
         if isinstance(sections, Mapping):
             for name, section in sections.items():
                 if not isinstance(section, Mapping):
-                    raise RequestError(f"`profile.{name}` must be a table", where=file.where(name))
+                    raise RequestError(f"`profile.{name}` must be a table", where=file.where(name, "profile."))
                 profiles.setdefault(name, []).append((file, section))
         elif sections is not None and not isinstance(sections, str):
             raise RequestError("`profile` must be a name or tables `[profile.NAME]`", where=file.where("profile"))
@@ -261,8 +269,8 @@ def _put_table(layers: _Layers, file: _File, table: Mapping[str, Any], prefix: s
         if key not in _READERS or (prefix and key == "profile"):
             known = [name for name in _READERS if not (prefix and name == "profile")]
             hint = did_you_mean(key, known) or "known keys: " + ", ".join(f"`{name}`" for name in known)
-            raise RequestError(f"unknown key `{prefix}{key}`", where=file.where(key), hint=hint)
-        where = file.where(key)
+            raise RequestError(f"unknown key `{prefix}{key}`", where=file.where(key, prefix), hint=hint)
+        where = file.where(key, prefix)
         layers.put(key, value, f"{where}{f' [{prefix[:-1]}]' if prefix else ''}", where, prefix + key)
 
 

@@ -1,4 +1,4 @@
-"""A workspace: the tree whose root holds `marin.toml` (or `[tool.marin]` in `pyproject.toml`), with its configuration."""
+"""A workspace and its configuration: the tree whose root holds `marin.toml`, or `[tool.marin]` in `pyproject.toml`."""
 
 from __future__ import annotations
 
