@@ -1,0 +1,12 @@
+"""`marin cache`: the commands that look into the store."""
+
+from __future__ import annotations
+
+import click
+
+from marin_cas.cli.root import CACHE_COMMANDS, LazyGroup
+
+
+@click.group("cache", cls=LazyGroup, table=CACHE_COMMANDS)
+def command() -> None:
+    """Look into the store."""
