@@ -89,8 +89,8 @@ class Action:
     artifact: str = ""  # name@version, the weak ref that a build leaves
     tags: tuple[str, ...] = ()
 
-    def recipe(self, built: Mapping[str, Input]) -> Recipe:
-        """The recipe once its built inputs are known: `built` maps input names to what came out."""
+    def recipe(self, built: Mapping[str, Input | Pending]) -> Recipe:
+        """The recipe, given what stands for each built input: its bytes (for a key) or its producer's fingerprint."""
         inputs: dict[str, Input | Pending] = {
             name: Input(source.kind, source.digest) if isinstance(source, Source) else built[name]
             for name, source in self.inputs.items()

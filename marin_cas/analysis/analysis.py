@@ -1,0 +1,309 @@
+"""From targets to actions: runs each rule's implementation once, producers first, and fixes every fingerprint.
+
+Pure: it reads the workspace files that are inputs (to hash them) and nothing else; no clock, no network, no cache
+whose state could change the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from marin_cas.action import EXACT, SAMPLED, Action, Artifact, Built, OutputSpec, Source
+from marin_cas.analysis.code import code_identity
+from marin_cas.analysis.lock import Lock
+from marin_cas.analysis.resources import parse_resources
+from marin_cas.analysis.schema import expand
+from marin_cas.analysis.sources import Sources
+from marin_cas.encoding import EncodingError, encode
+from marin_cas.errors import RequestError
+from marin_cas.graph.graph import Graph
+from marin_cas.graph.target import Target
+from marin_cas.label import Label
+from marin_cas.lang.values import AttrSpec, Declaration, Dep
+from marin_cas.recipe import FILE, TREE, Pending
+
+SOURCE_FILE = "source file"
+
+
+@dataclass(frozen=True, slots=True)
+class Handle:
+    """An artifact as rules hold it: opaque to them but for `identity`, which is equal exactly for equal contents."""
+
+    artifact: Artifact
+    identity: str
+
+
+@dataclass(frozen=True, slots=True)
+class AnalysedTarget:
+    """What a target's implementation returned. `actions` are ids; `outputs` the default outputs by name."""
+
+    target: Target
+    providers: Mapping[str, Mapping[str, Any]]
+    actions: tuple[str, ...]
+    outputs: Mapping[str, Artifact]
+
+    @property
+    def label(self) -> Label:
+        return self.target.label
+
+    @property
+    def kind(self) -> str:
+        return self.target.kind
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """`actions` by id and `targets` by label, both producers first. `sources` are the workspace files in any input."""
+
+    actions: Mapping[str, Action]
+    targets: Mapping[Label, AnalysedTarget]
+    sources: frozenset[str] = frozenset()
+
+    def target(self, label: Label) -> AnalysedTarget:
+        return self.targets[label]
+
+
+class Implementer(Protocol):
+    """What analysis needs of the loader."""
+
+    def implement(self, declaration: Declaration, attrs: Mapping[str, Any], run: Any) -> Mapping[str, Any]: ...
+
+
+def analyse(graph: Graph, loader: Implementer, lock: Lock, sources: Sources) -> Analysis:
+    """Every target of `graph` analysed. Raises RequestError, located at the target."""
+    analyser = _Analyser(graph, loader, lock, sources)
+    for target in graph.targets.values():
+        analyser.analyse(target)
+    return Analysis(analyser.actions, analyser.targets, frozenset(sources.used))
+
+
+@dataclass(slots=True)
+class _Analyser:
+    graph: Graph
+    loader: Implementer
+    lock: Lock
+    sources: Sources
+    actions: dict[str, Action] = field(default_factory=dict)
+    targets: dict[Label, AnalysedTarget] = field(default_factory=dict)
+
+    def analyse(self, target: Target) -> None:
+        if target.kind == "alias":
+            actual = self.targets[self.graph.actual(target.label)] if self._is_target(target.label) else None
+            if actual is None:
+                handle = self._source(self.graph.actual(target.label), target)
+                providers: Mapping[str, Any] = {"DefaultInfo": {"outputs": {handle.artifact.kind: handle}}}
+                self._finish(target, providers, ())
+            else:
+                self.targets[target.label] = AnalysedTarget(target, actual.providers, actual.actions, actual.outputs)
+            return
+        if target.kind == "filegroup":
+            self._finish(target, {"DefaultInfo": {"outputs": {"files": self._filegroup(target)}}}, ())
+            return
+        ran: dict[str, Action] = {}
+        attrs = {name: self._attribute(target, name, spec) for name, spec in target.rule.attrs.items()}
+
+        def run(name: str | None, arguments: Mapping[str, Any]) -> dict[str, Handle]:
+            action = self._action(target, name, arguments)
+            if action.id in ran:
+                raise RequestError(
+                    f"`{target.label}`: its rule `{target.kind}` runs two actions with the id `{action.id}`",
+                    where=target.rule.location,
+                    hint="give each ctx.actions.run() of one target another `name`",
+                )
+            ran[action.id] = action
+            return {
+                output: Handle(
+                    Built(action.id, output, spec.kind, spec.reporting), f"{action.fingerprint.hex()}:{output}"
+                )
+                for output, spec in action.outputs.items()
+            }
+
+        providers = self.loader.implement(target.declaration, attrs, run)
+        self.actions.update(ran)
+        self._finish(target, providers, tuple(ran))
+
+    def _finish(self, target: Target, providers: Mapping[str, Any], actions: tuple[str, ...]) -> None:
+        outputs: dict[str, Artifact] = {}
+        for name, handle in (providers.get("DefaultInfo", {}).get("outputs") or {}).items():
+            if not isinstance(handle, Handle):
+                raise RequestError(
+                    f"rule `{target.kind}`: DefaultInfo output `{name}` is not an artifact",
+                    where=target.rule.location,
+                    hint="outputs maps names to what ctx.actions.run() returned",
+                )
+            outputs[name] = handle.artifact
+        self.targets[target.label] = AnalysedTarget(target, providers, actions, outputs)
+
+    # Attributes.
+
+    def _attribute(self, target: Target, name: str, spec: AttrSpec) -> Any:
+        value = target.attrs.get(name)
+        if value is None:
+            return None
+        if not spec.is_label:
+            if spec.schema:
+                return expand(
+                    spec.schema, value, lock=self.lock, where=target.location, what=f"`{target.label}`, attribute `{name}`"
+                )
+            return value
+        match spec.kind:
+            case "label":
+                return self._dep(target, name, spec, value)
+            case "label_list":
+                return [self._dep(target, name, spec, label) for label in value]
+            case "label_dict":
+                return {key: self._dep(target, name, spec, label) for key, label in value.items()}
+        pairs = value.items() if isinstance(value, Mapping) else value
+        return [[self._dep(target, name, spec, label), weight] for label, weight in pairs]
+
+    def _is_target(self, label: Label) -> bool:
+        return self.graph.actual(label) in self.targets
+
+    def _dep(self, target: Target, name: str, spec: AttrSpec, label: Label) -> Dep:
+        actual = self.graph.actual(label)
+        found = self.targets.get(actual)
+        if found is None:
+            handle = self._source(actual, target)
+            dep = Dep(label, SOURCE_FILE, {"DefaultInfo": {"outputs": {handle.artifact.kind: handle}}})
+        else:
+            dep = Dep(label, found.kind, found.providers)
+        for provider in spec.providers:
+            if provider not in dep.providers:
+                raise RequestError(
+                    f"`{target.label}`, attribute `{name}`: `{label}` is a {dep.kind}, which has no {provider}",
+                    where=target.location,
+                    notes=target.chain,
+                    hint=f"`{target.kind}` takes here a target that gives {provider}",
+                )
+        return dep
+
+    def _source(self, label: Label, target: Target) -> Handle:
+        source = self.sources.at(label.path, where=target.location)
+        return Handle(source, f"{source.digest}")
+
+    def _filegroup(self, target: Target) -> Handle:
+        members: list[Source] = []
+        for label in target.attrs.get("srcs") or ():
+            actual = self.graph.actual(label)
+            if (found := self.targets.get(actual)) is None:
+                members.append(self.sources.at(actual.path, where=target.location))
+                continue
+            for artifact in found.outputs.values():
+                if not isinstance(artifact, Source):
+                    raise RequestError(
+                        f"`{target.label}`: `{label}` is built, and a filegroup groups files of the workspace",
+                        where=target.location,
+                        hint="name the built target itself where it is needed, or join trees with a py_action",
+                    )
+                members.append(artifact)
+        source = self.sources.group(members, target.label.package)
+        return Handle(source, f"{source.digest}")
+
+    # Actions.
+
+    def _action(self, target: Target, name: str | None, arguments: Mapping[str, Any]) -> Action:
+        given, attrs, where = dict(arguments), target.attrs, target.location
+        tool, revision = given.pop("tool"), given.pop("revision")
+        reporting = set(given.pop("reporting", None) or ())
+        outputs = {out: OutputSpec(kind, out in reporting) for out, kind in (given.pop("outputs", None) or {}).items()}
+        self._check_outputs(target, outputs, reporting)
+        inputs = {key: self._input(target, key, value) for key, value in (given.pop("inputs", None) or {}).items()}
+        outcome = given.pop("outcome", None) or EXACT
+        if outcome not in (EXACT, SAMPLED):
+            raise RequestError(f"rule `{target.kind}`: outcome `{outcome}` is not exact or sampled", where=where)
+        params = dict(given.pop("params", None) or {})
+        distributions = dict.fromkeys([*target.rule.toolchain, *(attrs.get("toolchain") or ())])
+        code = None
+        if function := given.pop("code", None):
+            traced = code_identity(self.sources.root, function, tuple(distributions), where=where)
+            revision_of_code = given.pop("code_revision", None)
+            params["code"] = traced.digest if revision_of_code is None else revision_of_code
+            code = self.sources.code(traced.modules)
+        version = attrs.get("version") or "dev"
+        recipe_version = None
+        if outcome == SAMPLED:
+            recipe_version = "dev" if version == "dev" or version.endswith("-dev") else version
+        resources = given.pop("resources", None)
+        secrets = given.pop("secrets", None)
+        action = Action(
+            id=f"{target.label}#{name}" if name else str(target.label),
+            label=target.label,
+            rule=target.kind,
+            location=where,
+            tool=tool,
+            revision=revision,
+            params=params,
+            inputs=inputs,
+            outputs=outputs,
+            fingerprint=b"",
+            env=given.pop("env", None) or {},
+            toolchain={d: self.lock.version(d, where=where) for d in sorted(distributions)},
+            version=recipe_version,
+            outcome=outcome,
+            settings=given.pop("settings", None) or {},
+            resources=parse_resources(attrs.get("resources") if resources is None else resources, where),
+            secrets=tuple((attrs.get("secrets") if secrets is None else secrets) or ()),
+            heavy=bool(given.pop("heavy", False)),
+            code=code,
+            artifact=f"{artifact_name(target)}@{version}",
+            tags=tuple(attrs.get("tags") or ()),
+        )
+        return self._with_fingerprint(action, target)
+
+    def _with_fingerprint(self, action: Action, target: Target) -> Action:
+        pending = {
+            name: Pending(source.kind, self.actions[source.action].fingerprint, source.output)
+            for name, source in action.inputs.items()
+            if isinstance(source, Built)
+        }
+        try:
+            fingerprint = action.recipe(pending).fingerprint()
+            encode(dict(action.settings))
+        except EncodingError as error:
+            raise RequestError(
+                f"`{target.label}`: {error}", where=target.location, hint="keys hold numbers, text, lists and maps"
+            ) from None
+        return replace(action, fingerprint=fingerprint)
+
+    def _input(self, target: Target, name: str, value: Any) -> Artifact:
+        handles = value if isinstance(value, Sequence) else [value]
+        for handle in handles:
+            if not isinstance(handle, Handle):
+                raise RequestError(
+                    f"rule `{target.kind}`: input `{name}` is not an artifact", where=target.rule.location
+                )
+            if isinstance(handle.artifact, Built) and handle.artifact.reporting:
+                raise RequestError(
+                    f"`{target.label}`: input `{name}` is the reporting output `{handle.artifact.output}` of "
+                    f"`{handle.artifact.action}`, which nothing may consume",
+                    where=target.location,
+                    hint="its bytes depend on more than its key; take another output",
+                )
+        if not isinstance(value, Sequence):
+            return value.artifact
+        members = [handle.artifact for handle in handles]
+        if not all(isinstance(member, Source) for member in members):
+            raise RequestError(
+                f"`{target.label}`: input `{name}` lists several artifacts, and one of them is built",
+                where=target.location,
+                hint="a list may hold files of the workspace only",
+            )
+        return self.sources.group([m for m in members if isinstance(m, Source)], target.label.package)
+
+    def _check_outputs(self, target: Target, outputs: Mapping[str, OutputSpec], reporting: Iterable[str]) -> None:
+        unknown = sorted(set(reporting) - set(outputs))
+        wrong = [f"`{name}` is a `{spec.kind}`" for name, spec in outputs.items() if spec.kind not in (FILE, TREE)]
+        if not outputs or unknown or wrong:
+            problem = "no outputs" if not outputs else ", ".join(wrong or [f"`{name}` is no output" for name in unknown])
+            raise RequestError(
+                f"rule `{target.kind}`: {problem}",
+                where=target.rule.location,
+                hint='outputs maps names to "file" or "tree", and `reporting` lists some of them',
+            )
+
+
+def artifact_name(target: Target) -> str:
+    """The name in `name@version`: the attribute `artifact`, by default `<package>/<target name>`."""
+    return target.attrs.get("artifact") or target.label.path
