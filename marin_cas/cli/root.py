@@ -47,7 +47,9 @@ class LazyGroup(click.Group):
         entry = self.table.get(cmd_name)
         return importlib.import_module(f"marin_cas.cli.{entry[0]}").command if entry else None
 
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if name not in self.table and not name.startswith("-"):
             hint = did_you_mean(name, self.table) or f"`{ctx.command_path} --help` lists the commands"

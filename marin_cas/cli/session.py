@@ -1,0 +1,80 @@
+"""What the commands share: the workspace around the current folder and the rooms opened on it, each at first use."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from marin_cas.errors import RequestError
+from marin_cas.label import Label, parse_label
+from marin_cas.workspace import Workspace, open_workspace
+
+if TYPE_CHECKING:
+    from marin_cas.analysis.analysis import Analysis
+    from marin_cas.analysis.lock import Lock
+    from marin_cas.cache.cache import Cache
+    from marin_cas.graph.graph import Graph
+    from marin_cas.lang.loader import Loader
+
+
+def rules_folder() -> Path:
+    """The folder that `@marin//rules:...` names: inside an installed package, or beside it in a checkout."""
+    package = Path(__file__).resolve().parent.parent
+    installed = package / "rules"
+    return installed if installed.is_dir() else package.parent / "rules"
+
+
+class Session:
+    """One command's view of the workspace. `flags` are the configuration's fields given on the command line."""
+
+    def __init__(self, flags: Mapping[str, object] | None = None) -> None:
+        self.cwd = Path.cwd()
+        self.workspace: Workspace = open_workspace(self.cwd, flags or {}, os.environ)
+        self.config = self.workspace.config
+        self.root = self.workspace.root
+        self.package = self.workspace.package_of(self.cwd)
+
+    @cached_property
+    def cache(self) -> Cache:
+        from marin_cas.cache.cache import open_cache
+
+        return open_cache(self.workspace.cache)
+
+    @cached_property
+    def loader(self) -> Loader:
+        from marin_cas.lang.loader import Loader
+
+        return Loader(self.root, rules_folder())
+
+    @cached_property
+    def lock(self) -> Lock:
+        from marin_cas.analysis.lock import read_lock
+
+        return read_lock(self.root)
+
+    def label(self, text: str) -> Label:
+        """The label that `text` means in the package of the current folder."""
+        try:
+            return parse_label(text, self.package)
+        except ValueError as error:
+            raise RequestError(str(error)) from None
+
+    def expand(self, patterns: Sequence[str]) -> tuple[Label, ...]:
+        """The targets that the patterns name, in their order, each once."""
+        from marin_cas.graph.pattern import expand, parse_pattern
+
+        return tuple(expand([parse_pattern(text, self.package) for text in patterns], self.loader))
+
+    def graph(self, roots: Iterable[Label]) -> Graph:
+        from marin_cas.graph.graph import load_graph
+
+        return load_graph(self.loader, roots, self.config.define, self.config.profile)
+
+    def analyse(self, graph: Graph) -> Analysis:
+        from marin_cas.analysis.analysis import analyse
+        from marin_cas.analysis.sources import Sources
+
+        return analyse(graph, self.loader, self.lock, Sources(self.root, self.cache.stats))
