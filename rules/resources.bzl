@@ -1,10 +1,10 @@
 """What an attempt needs, as a value for `resources`. It never bears identity."""
 
-def cpu(cores = 1, ram = "4g", disk = "64g", preemptible = True, regions = []):
-    """A machine with `cores` cores."""
+def cpu(cpu = 1, ram = "4g", disk = "64g", preemptible = True, regions = []):
+    """A machine with `cpu` cores."""
     return {
         "device": "cpu",
-        "cpu": float(cores),
+        "cpu": float(cpu),
         "ram": ram,
         "disk": disk,
         "preemptible": preemptible,
