@@ -13,6 +13,7 @@ from marin_cas.cli.options import output_option
 from marin_cas.cli.session import Session
 from marin_cas.config import Config
 from marin_cas.ui import machine, out, values, words
+from marin_cas.worker.landlock import abi
 
 
 @click.command("info")
@@ -34,7 +35,7 @@ def _facts(session: Session) -> dict[str, dict[str, object]]:
             "platform": platform.platform(terse=True),
             "cores": machine.cores(),
             "ram": machine.ram(),
-            "landlock": machine.landlock(),
+            "landlock": abi() or None,
         },
         "lock": {
             "present": session.lock.present,

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import platform
-import sys
 from collections.abc import Iterable
-
-_LANDLOCK_CREATE_RULESET, _VERSION_FLAG = 444, 1
 
 
 def cores() -> int:
@@ -19,14 +15,6 @@ def cores() -> int:
 def ram() -> int:
     """The machine's memory in bytes."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
-def landlock() -> int | None:
-    """The version of the kernel's Landlock interface, None where it has none."""
-    if sys.platform != "linux":
-        return None
-    version = ctypes.CDLL(None, use_errno=True).syscall(_LANDLOCK_CREATE_RULESET, None, 0, _VERSION_FLAG)
-    return version if version > 0 else None
 
 
 def installed(distributions: Iterable[str]) -> dict[str, str | None]:

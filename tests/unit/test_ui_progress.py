@@ -1,0 +1,111 @@
+"""Displays of a build's progress, fed with events."""
+
+from __future__ import annotations
+
+import pytest
+
+from marin_cas.scheduler import events
+from marin_cas.scheduler.events import Event
+from marin_cas.ui.plain import Plain
+from marin_cas.ui.progress import Silent, progress, rich_wanted
+from marin_cas.ui.state import State
+
+STORY = [
+    Event(events.BUILD_STARTED, 100.0, {"version": 1}),
+    Event(events.ACTION_FINISHED, 100.1, {"label": "//a:a", "status": "succeeded", "source": "local"}),
+    Event(events.ACTION_STARTED, 100.2, {"label": "//a:b", "rule": "train_lm"}),
+    Event(
+        events.PROGRESS,
+        130.0,
+        {"label": "//a:b", "done": 1200, "total": 10000, "unit": "steps", "fields": {"loss": 4.215678}},
+    ),
+    Event(events.PROGRESS, 131.0, {"label": "//a:b", "done": 1210, "total": 10000, "unit": "steps"}),
+    Event(events.LOG, 132.0, {"label": "//a:b", "line": "compiling"}),
+    Event(events.WARNING, 132.0, {"message": "the disk is nearly full"}),
+    Event(
+        events.ACTION_FINISHED,
+        226.0,
+        {"label": "//a:b", "status": "succeeded", "source": "executed", "seconds": 125.8},
+    ),
+    Event(events.ACTION_STARTED, 226.0, {"label": "//a:c", "rule": "lm_eval"}),
+    Event(events.ACTION_FINISHED, 227.0, {"label": "//a:c", "status": "failed", "source": "executed", "seconds": 1.0}),
+    Event(events.ACTION_FINISHED, 227.0, {"label": "//a:d", "status": "skipped", "reason": {"text": "needs `//a:c`"}}),
+]
+
+
+def test_the_state_follows_the_events() -> None:
+    state = State()
+    for event in STORY[:4]:
+        state.apply(event)
+    assert state.running["//a:b"].how_far() == "1,200/10,000 steps, loss 4.216"
+    assert state.line(130.0) == "1 running, 1 served, 30 s"
+    for event in STORY[4:]:
+        state.apply(event)
+    assert not state.running
+    assert (state.executed, state.hits, state.failed, state.skipped) == (1, 1, 1, 1)
+    assert state.warnings == ["the disk is nearly full"]
+
+
+def test_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    with Plain() as display:
+        for event in STORY:
+            display(event)
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.splitlines() == [
+        "start   //a:b",
+        "        //a:b  1,200/10,000 steps, loss 4.216",
+        "warning: the disk is nearly full",
+        "done    //a:b  2 min 06 s",
+        "start   //a:c",
+        "FAILED  //a:c  1.0 s",
+        "skip    //a:d  (needs `//a:c`)",
+    ]
+
+
+def test_verbose_adds_what_was_served_and_the_log(capsys: pytest.CaptureFixture[str]) -> None:
+    with Plain(verbose=True) as display:
+        for event in STORY:
+            display(event)
+    shown = capsys.readouterr().err
+    assert "served  //a:a" in shown
+    assert "//a:b| compiling" in shown
+
+
+def test_live_draws_and_takes_it_away(capsys: pytest.CaptureFixture[str]) -> None:
+    from marin_cas.ui.live import Live
+
+    with Live() as display:
+        for event in STORY:
+            display(event)
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "done    //a:b" in shown.err
+    assert "FAILED  //a:c" in shown.err
+
+
+def test_quiet_shows_warnings_only(capsys: pytest.CaptureFixture[str]) -> None:
+    with Silent() as display:
+        for event in STORY:
+            display(event)
+    assert capsys.readouterr().err == "warning: the disk is nearly full\n"
+
+
+@pytest.mark.parametrize(
+    ("terminal", "environ", "rich"),
+    [
+        (True, {}, True),
+        (False, {}, False),
+        (True, {"NO_COLOR": "1"}, False),
+        (True, {"NO_COLOR": ""}, True),
+        (True, {"CI": "true"}, False),
+        (True, {"TERM": "dumb"}, False),
+    ],
+)
+def test_who_gets_a_redrawn_display(terminal: bool, environ: dict[str, str], rich: bool) -> None:
+    assert rich_wanted(terminal, environ) is rich
+
+
+def test_a_pipe_gets_plain_lines() -> None:
+    assert isinstance(progress("plain"), Plain)
+    assert isinstance(progress("none"), Silent)
