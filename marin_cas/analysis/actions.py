@@ -1,0 +1,141 @@
+"""One `ctx.actions.run()` of a rule made into an `Action`: identity and the rest kept apart, the fingerprint fixed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from marin_cas.action import EXACT, SAMPLED, Action, Artifact, Built, OutputSpec, Source
+from marin_cas.analysis.code import code_identity
+from marin_cas.analysis.lock import Lock
+from marin_cas.analysis.resources import parse_resources
+from marin_cas.analysis.sources import Sources
+from marin_cas.encoding import EncodingError, encode
+from marin_cas.errors import RequestError
+from marin_cas.graph.target import Target
+from marin_cas.recipe import FILE, TREE, Pending
+
+
+@dataclass(frozen=True, slots=True)
+class Handle:
+    """An artifact as rules hold it: opaque to them but for `identity`, which is equal exactly for equal contents."""
+
+    artifact: Artifact
+    identity: str
+
+
+@dataclass(frozen=True, slots=True)
+class ActionMaker:
+    """Makes the actions of targets; `made` maps the ids of the actions made so far, producers first."""
+
+    lock: Lock
+    sources: Sources
+    made: Mapping[str, Action]
+
+    def make(self, target: Target, name: str | None, arguments: Mapping[str, Any]) -> Action:
+        given, attrs, where = dict(arguments), target.attrs, target.location
+        tool, revision = given.pop("tool"), given.pop("revision")
+        reporting = set(given.pop("reporting", None) or ())
+        outputs = {out: OutputSpec(kind, out in reporting) for out, kind in (given.pop("outputs", None) or {}).items()}
+        self._check_outputs(target, outputs, reporting)
+        inputs = {key: self._input(target, key, value) for key, value in (given.pop("inputs", None) or {}).items()}
+        outcome = given.pop("outcome", None) or EXACT
+        if outcome not in (EXACT, SAMPLED):
+            raise RequestError(f"rule `{target.kind}`: outcome `{outcome}` is not exact or sampled", where=where)
+        params = dict(given.pop("params", None) or {})
+        distributions = dict.fromkeys([*target.rule.toolchain, *(attrs.get("toolchain") or ())])
+        code = None
+        if function := given.pop("code", None):
+            traced = code_identity(self.sources.root, function, tuple(distributions), where=where)
+            revision_of_code = given.pop("code_revision", None)
+            params["code"] = traced.digest if revision_of_code is None else revision_of_code
+            code = self.sources.code(traced.modules)
+        version = attrs.get("version") or "dev"
+        recipe_version = None
+        if outcome == SAMPLED:
+            recipe_version = "dev" if version == "dev" or version.endswith("-dev") else version
+        resources = given.pop("resources", None)
+        secrets = given.pop("secrets", None)
+        action = Action(
+            id=f"{target.label}#{name}" if name else str(target.label),
+            label=target.label,
+            rule=target.kind,
+            location=where,
+            tool=tool,
+            revision=revision,
+            params=params,
+            inputs=inputs,
+            outputs=outputs,
+            fingerprint=b"",
+            env=given.pop("env", None) or {},
+            toolchain={d: self.lock.version(d, where=where) for d in sorted(distributions)},
+            version=recipe_version,
+            outcome=outcome,
+            settings=given.pop("settings", None) or {},
+            resources=parse_resources(attrs.get("resources") if resources is None else resources, where),
+            secrets=tuple((attrs.get("secrets") if secrets is None else secrets) or ()),
+            heavy=bool(given.pop("heavy", False)),
+            code=code,
+            artifact=f"{artifact_name(target)}@{version}",
+            tags=tuple(attrs.get("tags") or ()),
+        )
+        return self._with_fingerprint(action, target)
+
+    def _with_fingerprint(self, action: Action, target: Target) -> Action:
+        pending = {
+            name: Pending(source.kind, self.made[source.action].fingerprint, source.output)
+            for name, source in action.inputs.items()
+            if isinstance(source, Built)
+        }
+        try:
+            fingerprint = action.recipe(pending).fingerprint()
+            encode(dict(action.settings))
+        except EncodingError as error:
+            raise RequestError(
+                f"`{target.label}`: {error}", where=target.location, hint="keys hold numbers, text, lists and maps"
+            ) from None
+        return replace(action, fingerprint=fingerprint)
+
+    def _input(self, target: Target, name: str, value: Any) -> Artifact:
+        handles = value if isinstance(value, Sequence) else [value]
+        for handle in handles:
+            if not isinstance(handle, Handle):
+                raise RequestError(
+                    f"rule `{target.kind}`: input `{name}` is not an artifact", where=target.rule.location
+                )
+            if isinstance(handle.artifact, Built) and handle.artifact.reporting:
+                raise RequestError(
+                    f"`{target.label}`: input `{name}` is the reporting output `{handle.artifact.output}` of "
+                    f"`{handle.artifact.action}`, which nothing may consume",
+                    where=target.location,
+                    hint="its bytes depend on more than its key; take another output",
+                )
+        if not isinstance(value, Sequence):
+            return value.artifact
+        members = [handle.artifact for handle in handles]
+        if not all(isinstance(member, Source) for member in members):
+            raise RequestError(
+                f"`{target.label}`: input `{name}` lists several artifacts, and one of them is built",
+                where=target.location,
+                hint="a list may hold files of the workspace only",
+            )
+        return self.sources.group([m for m in members if isinstance(m, Source)], target.label.package)
+
+    def _check_outputs(self, target: Target, outputs: Mapping[str, OutputSpec], reporting: Iterable[str]) -> None:
+        unknown = sorted(set(reporting) - set(outputs))
+        wrong = [f"`{name}` is a `{spec.kind}`" for name, spec in outputs.items() if spec.kind not in (FILE, TREE)]
+        if not outputs or unknown or wrong:
+            problem = (
+                "no outputs" if not outputs else ", ".join(wrong or [f"`{name}` is no output" for name in unknown])
+            )
+            raise RequestError(
+                f"rule `{target.kind}`: {problem}",
+                where=target.rule.location,
+                hint='outputs maps names to "file" or "tree", and `reporting` lists some of them',
+            )
+
+
+def artifact_name(target: Target) -> str:
+    """The name in `name@version`: the attribute `artifact`, by default `<package>/<target name>`."""
+    return target.attrs.get("artifact") or target.label.path
