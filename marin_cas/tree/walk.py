@@ -1,0 +1,82 @@
+"""What a file or tree consists of, blob by blob, without recursion."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from marin_cas.digest import Digest
+from marin_cas.recipe import TREE
+from marin_cas.store.base import MissingBlob, Store
+from marin_cas.tree.entries import DirEntry, FileEntry, Tree
+
+
+def read_tree(store: Store, digest: Digest, depth: int | None = None) -> Tree:
+    """The tree with that digest. Raises MissingBlob, or IntegrityError for wrong bytes."""
+    record = store.read(digest)
+    if record is None:
+        raise MissingBlob(digest, "a tree")
+    return Tree.parse(record, depth)
+
+
+def blobs(store: Store, kind: str, digest: Digest) -> Iterator[Digest]:
+    """Every blob of a file or tree once, records included, a record before what it names.
+
+    Blobs need not be there, but a record that is gone raises MissingBlob when its turn comes, after it was given.
+    """
+    seen = {digest}
+    stack = [(kind == TREE, digest)]
+    while stack:
+        is_tree, at = stack.pop()
+        yield at
+        if not is_tree:
+            continue
+        for entry in read_tree(store, at).entries:
+            if isinstance(entry, FileEntry | DirEntry) and entry.digest not in seen:
+                seen.add(entry.digest)
+                stack.append((isinstance(entry, DirEntry), entry.digest))
+
+
+def first_missing(store: Store, kind: str, digest: Digest) -> Digest | None:
+    """A blob without which the file or tree cannot be materialised, or None when all are there.
+
+    Presence is looked at, bytes are not; only records are read. Raises IntegrityError for a damaged record.
+    """
+    try:
+        for blob in blobs(store, kind, digest):
+            if not store.contains(blob):
+                return blob
+    except MissingBlob as missing:
+        return missing.digest
+    return None
+
+
+def files(store: Store, digest: Digest) -> Iterator[tuple[str, FileEntry]]:
+    """Each file of a tree with its path in it, sorted within a folder, folders after files."""
+    stack = [("", digest)]
+    while stack:
+        prefix, at = stack.pop()
+        below: list[tuple[str, Digest]] = []
+        for entry in read_tree(store, at, prefix.count("/")).entries:
+            if isinstance(entry, FileEntry):
+                yield prefix + entry.name, entry
+            elif isinstance(entry, DirEntry):
+                below.append((f"{prefix}{entry.name}/", entry.digest))
+        stack.extend(reversed(below))
+
+
+def file_at(store: Store, digest: Digest, path: str) -> FileEntry | None:
+    """The file at `path` in a tree, None when there is none."""
+    at = digest
+    *above, name = path.split("/")
+    for part in above:
+        entry = _entry(read_tree(store, at), part)
+        if not isinstance(entry, DirEntry):
+            return None
+        at = entry.digest
+    entry = _entry(read_tree(store, at), name)
+    return entry if isinstance(entry, FileEntry) else None
+
+
+def _entry(tree: Tree, name: str) -> object:
+    return next((entry for entry in tree.entries if entry.name == name), None)
+
