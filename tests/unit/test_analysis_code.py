@@ -149,10 +149,10 @@ def test_imports_for_the_type_checker_do_not_run_and_do_not_count(root: Path) ->
 def test_a_third_party_import_needs_its_distribution_in_the_toolchain(root: Path) -> None:
     write(root, exp__clean="def drop_short(ctx):\n    pass\n", exp__helpers="\n\ndef g():\n    import yaml\n")
     (root / "exp/clean.py").write_text("import exp.helpers\n" + FUNCTION)
-    error = refused(root)
+    error = refused(root, toolchain=("python",))
     assert error.where == Location("exp/helpers.py", 4)
     assert "`yaml` comes from `PyYAML`" in error.message
-    assert error.hint == 'in the target: toolchain = ["PyYAML"]'
+    assert error.hint == 'in the target: toolchain = ["python", "PyYAML"]'
     assert identity(root, toolchain=("python", "PyYAML")).modules == ("exp/clean.py", "exp/helpers.py")
 
 
