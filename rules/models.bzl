@@ -1,0 +1,69 @@
+"""Model and optimizer configs of Levanter as literals, and the sizes of Llama that Marin's experiments use."""
+
+def llama(**fields):
+    """A Llama; what is left out has Levanter's default, and analysis checks every field."""
+    return {"type": "llama"} | fields
+
+def qwen(**fields):
+    return {"type": "qwen"} | fields
+
+def qwen3(**fields):
+    return {"type": "qwen3"} | fields
+
+def mistral(**fields):
+    return {"type": "mistral"} | fields
+
+def olmo2(**fields):
+    return {"type": "olmo2"} | fields
+
+def olmo3(**fields):
+    return {"type": "olmo3"} | fields
+
+def gpt2(**fields):
+    return {"type": "gpt2"} | fields
+
+def adam(**fields):
+    """Adam. `warmup` and `decay` of at most 1.0 are fractions of the run, of 2 and more steps."""
+    return {"type": "adam"} | fields
+
+# Rotary embeddings of Llama 3 and 3.1.
+LLAMA3_ROPE = {"type": "llama3"}
+LLAMA3_1_ROPE = {
+    "type": "llama3",
+    "theta": 500000.0,
+    "factor": 8.0,
+    "high_freq_factor": 4.0,
+    "low_freq_factor": 1.0,
+    "original_max_position_embeddings": 8192,
+}
+
+def _size(seq, hidden, intermediate, heads, kv_heads, layers, **fields):
+    return llama(
+        max_seq_len = seq,
+        hidden_dim = hidden,
+        intermediate_dim = intermediate,
+        num_heads = heads,
+        num_kv_heads = kv_heads,
+        num_layers = layers,
+        **fields
+    )
+
+LLAMA_NANO = _size(512, 32, 128, 2, 2, 2)
+LLAMA_30M = _size(1024, 128, 448, 2, 2, 4)
+LLAMA_50M = _size(1024, 192, 448, 2, 2, 4)
+LLAMA_75M = _size(1024, 256, 896, 4, 4, 8)
+LLAMA_150M = _size(1024, 512, 1792, 8, 8, 6)
+LLAMA_300M = _size(1024, 768, 2688, 12, 12, 12)
+LLAMA_600M = _size(1024, 1024, 3584, 16, 8, 24)
+LLAMA_1_4B = _size(4096, 2048, 7168, 16, 8, 16)
+LLAMA_1_9B = _size(4096, 2048, 7168, 16, 8, 24)
+LLAMA_3_2_1B = _size(4096, 2048, 8192, 32, 8, 16, tie_word_embeddings = True, rope = LLAMA3_ROPE)
+LLAMA_3_5B = _size(4096, 2560, 8960, 20, 10, 32)
+LLAMA_8B = _size(4096, 4096, 14336, 32, 8, 32, rope = LLAMA3_ROPE)
+LLAMA_8B_OLD_ROTARY = _size(4096, 4096, 14336, 32, 8, 32)
+LLAMA_3_1_8B = _size(4096, 4096, 14336, 32, 8, 32, rope = LLAMA3_1_ROPE)
+LLAMA_13B = _size(4096, 5120, 13824, 40, 8, 40)
+LLAMA_24B = _size(4096, 6144, 16384, 48, 16, 56)
+LLAMA_32B = _size(4096, 5120, 27648, 40, 8, 64)
+LLAMA_56B = _size(4096, 8192, 28672, 64, 8, 64)
+LLAMA_70B = _size(4096, 8192, 28672, 64, 8, 80)
