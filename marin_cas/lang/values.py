@@ -134,3 +134,14 @@ class Dep:
     label: Label
     kind: str
     providers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderDef:
+    """A provider: `fields` maps each field to its documentation."""
+
+    name: str
+    bzl: Label
+    location: Location
+    fields: Mapping[str, str]
+    doc: str = ""

@@ -1,0 +1,181 @@
+"""The builtins of BUILD and rule files, written in Starlark over a few `native__` callables.
+
+A Python callable can neither receive nor return a Starlark function, so whatever holds one (a rule's implementation,
+a provider's constructor) is a closure here; Python sees plain values and numbers that stand for rules and providers.
+"""
+
+BUILD_NAMES = ("alias", "exports_files", "filegroup", "glob", "package", "select")
+BZL_NAMES = (*BUILD_NAMES, "DefaultInfo", "attr", "identity", "provider", "rule")
+
+PRELUDE = '''
+# NaN is greater than any other number in Starlark, so two comparisons find NaN and both infinities. They must be
+# found here: json.encode and the hand-over to Python turn them into None.
+_MAX = 1.7976931348623157e308
+
+def _check(what, value):
+    kind = type(value)
+    if kind == "string" or kind == "int" or kind == "bool" or kind == "NoneType":
+        return
+    if kind == "float":
+        if value > _MAX or value < -_MAX:
+            native__bad_value(what, "number", "")
+    elif kind == "list" or kind == "tuple":
+        for item in value:
+            if type(item) != "string":
+                _check(what, item)
+    elif kind == "dict":
+        for key, item in value.items():
+            if type(key) != "string":
+                native__bad_value(what, "key", repr(key))
+            if type(item) != "string":
+                _check(what + "." + key, item)
+    elif kind == "struct":
+        for key in dir(value):
+            _check(what + "." + key, getattr(value, key))
+    else:
+        native__bad_value(what, "kind", kind)
+
+# As _check, for the fields of a provider: artifacts may be in them, structs may not (they would come back as dicts).
+def _check_field(what, value):
+    kind = type(value)
+    if kind == "struct":
+        native__bad_value(what, "struct", "")
+    elif kind == "list" or kind == "tuple":
+        for item in value:
+            if type(item) != "string":
+                _check_field(what, item)
+    elif kind == "dict":
+        for key, item in value.items():
+            if type(key) != "string":
+                native__bad_value(what, "key", repr(key))
+            _check_field(what + "." + key, item)
+    elif kind == "float" or kind == "function" or kind == "range":
+        _check(what, value)
+
+def _declare(rule_id, args, kwargs):
+    if args:
+        native__positional(rule_id)
+    for name, value in kwargs.items():
+        if type(value) != "string":
+            _check(name, value)
+    native__declare(rule_id, json.encode(kwargs), str(call_stack(strip_frames = 2)))
+
+def _native_rule(rule_id):
+    def declare(*args, **kwargs):
+        _declare(rule_id, args, kwargs)
+    return declare
+
+alias = _native_rule(0)
+filegroup = _native_rule(1)
+
+def rule(implementation, attrs = {}, toolchain = [], test = False, doc = ""):
+    if type(implementation) != "function":
+        native__bad_value("implementation", "implementation", type(implementation))
+    _check("toolchain", toolchain)
+    rule_id = native__rule(attrs, toolchain, test, doc, str(call_stack(strip_frames = 1)))
+    def declare(*args, ctx__ = None, **kwargs):
+        if ctx__ != None:
+            return _invoke(implementation, ctx__)
+        return _declare(rule_id, args, kwargs)
+    return declare
+
+def _provider(provider_id, names):
+    def make(*args, id__ = False, **kwargs):
+        if id__:
+            return provider_id
+        if args:
+            native__bad_field(provider_id, "")
+        for name in kwargs:
+            if name not in names:
+                native__bad_field(provider_id, name)
+        for name in names:
+            kwargs.setdefault(name, None)
+        return struct(provider__ = provider_id, **kwargs)
+    return make
+
+DefaultInfo = _provider(0, ["outputs"])
+
+def provider(doc = "", *, fields):
+    return _provider(native__provider(doc, fields, str(call_stack(strip_frames = 1))), list(fields))
+
+def _attr(kind):
+    def make(*args, **kwargs):
+        if args:
+            native__attr(kind, {"": None})
+        if "providers" in kwargs:
+            kwargs["providers"] = [p if type(p) == "string" else p(id__ = True) for p in kwargs["providers"]]
+        for name in ("default", "values"):
+            if name in kwargs:
+                _check(name, kwargs[name])
+        return native__attr(kind, kwargs)
+    return make
+
+attr = struct(**{kind: _attr(kind) for kind in native__attr_kinds()})
+
+def select(branches):
+    if type(branches) != "dict" or not branches:
+        native__bad_value("select", "select", "")
+    return [{"select__": branches}]
+
+def glob(include, exclude = [], allow_empty = False):
+    return native__glob(include, exclude, allow_empty)
+
+def package(*, default_visibility):
+    native__package(default_visibility, str(call_stack(strip_frames = 1)))
+
+def exports_files(files):
+    native__exports_files(files)
+
+identity = native__identity
+
+def _dep(value):
+    if value == None:
+        return None
+    return struct(
+        label = value["label"],
+        kind = value["kind"],
+        **{name: struct(**fields) for name, fields in value["providers"].items()}
+    )
+
+def _attribute(shape, value):
+    if shape == "dep":
+        return _dep(value)
+    if shape == "list":
+        return [_dep(v) for v in value]
+    if shape == "dict":
+        return {name: _dep(v) for name, v in value.items()}
+    if shape == "pairs":
+        return [(_dep(v), weight) for v, weight in value]
+    return value
+
+def _run(*args, **kwargs):
+    if args:
+        native__run({"": None})
+    for name in ("params", "settings", "env", "resources"):
+        if name in kwargs:
+            _check(name, kwargs[name])
+    return native__run(kwargs)
+
+def _expand(schema, value):
+    _check("value", value)
+    return native__expand(schema, value)
+
+def _invoke(implementation, call):
+    result = implementation(struct(
+        label = struct(**call["label"]),
+        attr = struct(**{name: _attribute(shape, value) for name, shape, value in call["attrs"]}),
+        actions = struct(run = _run),
+        expand = _expand,
+    ))
+    if type(result) != "list" and type(result) != "tuple":
+        result = [result]
+    answer = []
+    for info in result:
+        if type(info) != "struct" or not hasattr(info, "provider__"):
+            native__bad_value("", "return", type(info))
+        fields = {name: getattr(info, name) for name in dir(info) if name != "provider__"}
+        for name, value in fields.items():
+            _check_field(name, value)
+        answer.append([info.provider__, fields])
+    return answer
+'''
