@@ -22,6 +22,7 @@ class Code(StrEnum):
     FORCED = "forced"  # --again or --check
     NOT_NEEDED = "not_needed"  # everything that would read it is served
     SKIPPED = "skipped"  # an action that it needs failed
+    NOT_STARTED = "not_started"  # the build stopped before its turn
     WAITED = "waited"  # another build made it meanwhile
     REFUSED = "refused"  # ran, but its result was not published: `detail["why"]`
 
@@ -80,6 +81,7 @@ _TEXT = {
     Code.FORCED: "asked for by {flag}",
     Code.NOT_NEEDED: "nothing that runs reads it",
     Code.SKIPPED: "needs `{failed}`, which failed",
+    Code.NOT_STARTED: "the build stopped before its turn",
     Code.WAITED: "built meanwhile by {holder}",
     Code.REFUSED: "not published: {why}",
 }
