@@ -1,0 +1,344 @@
+"""Runs one action from its key to its published result.
+
+Nothing is published unless the tool ended well, left nothing running, changed no input, wrote exactly the declared
+outputs without a trace of this machine, and the workspace files that it was given are still what they were.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from marin_cas.action import EXACT
+from marin_cas.cache.lease import LostLease
+from marin_cas.digest import Digest
+from marin_cas.disk import disk_problem
+from marin_cas.errors import BuildError, EnvironmentProblem, IntegrityError, Interrupted, MarinError
+from marin_cas.recipe import Recipe
+from marin_cas.result import Cost, Output, Result
+from marin_cas.tree.ingest import Ingested, ingest
+from marin_cas.worker import environment, inputs, job, outputs, process, producer, redact, scan, wire
+from marin_cas.worker.attempt import Attempt, Cancel, Listener, Progress, Started, Status
+from marin_cas.worker.failure import judge
+from marin_cas.worker.forkserver import Channel, ForkServer
+from marin_cas.worker.request import Request, resources_to_json
+from marin_cas.worker.workplace import Workplace
+
+if TYPE_CHECKING:
+    from marin_cas.cache.cache import Cache
+
+GRACE_S = 10.0
+_LOOK_S = 1.0
+LOGS = "logs"
+
+
+class Lease(Protocol):
+    """What a worker needs of a lease: `lost` turns true when another builder took the key over."""
+
+    @property
+    def lost(self) -> bool: ...
+
+    def publish(self, result: Result) -> Result: ...
+
+
+class _Ended(Exception):
+    """The attempt ends here with that status."""
+
+    def __init__(self, status: Status, error: MarinError) -> None:
+        super().__init__(str(error))
+        self.status, self.error = status, error
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """What one attempt is given besides its request. `recheck` raises a MarinError when a source has changed;
+    `publish` stands in for the lease's (to record another attempt of a key that is done)."""
+
+    lease: Lease
+    cancel: Cancel
+    listener: Listener | None = None
+    recheck: Callable[[], None] | None = None
+    publish: Callable[[Result], Result] | None = None
+
+
+class Worker:
+    """Runs attempts on this machine, several at once from several threads."""
+
+    def __init__(
+        self,
+        cache: Cache,
+        root: Path,
+        environ: Mapping[str, str],
+        *,
+        confine: bool = True,
+        grace: float = GRACE_S,
+    ) -> None:
+        self.cache, self.root, self.environ = cache, root, environ
+        self.confine, self.grace = confine, grace
+        self.server = ForkServer(environment.base_environment())
+        self.environments = producer.Environments(cache.store)
+
+    def close(self) -> None:
+        """Ends the warm process, and with it every attempt that still runs."""
+        self.server.close()
+
+    def execute(self, request: Request, orders: Orders) -> Attempt:
+        """One attempt. Raises nothing that a user could cause: every end is an Attempt."""
+        place = self._place(request)
+        return _Run(self, request, orders, place).run()
+
+    def _place(self, request: Request) -> Workplace:
+        work = self.cache.work(request.key)
+        earlier = () if request.fresh else tuple(self.cache.earlier_scratch(request.key, request.fence))
+        return Workplace(
+            work / request.fence,
+            work.parent / f"t{request.fence[:12]}",
+            self.cache.scratch(request.key, request.fence),
+            earlier,
+        )
+
+
+class _Run:
+    def __init__(self, worker: Worker, request: Request, orders: Orders, place: Workplace) -> None:
+        self.worker, self.request, self.orders, self.place = worker, request, orders, place
+        self.store = worker.cache.store
+        self.secrets: dict[str, str] = {}
+        self.warnings: list[str] = []
+
+    def run(self) -> Attempt:
+        status, error = Status.INFRA, None
+        result = made = None
+        try:
+            result, made = self._steps()
+            status = Status.SUCCEEDED
+        except _Ended as ended:
+            status, error = ended.status, ended.error
+        except LostLease as lost:
+            status, error = Status.LOST_LEASE, lost
+        except BuildError as failed:
+            status, error = Status.FAILED, failed
+        except MarinError as problem:
+            error = problem
+        except OSError as problem:
+            error = disk_problem(problem, self.place.work)
+        return self._clean_up(status, result, made, error)
+
+    def _clean_up(
+        self, status: Status, result: Result | None, made: Result | None, error: MarinError | None
+    ) -> Attempt:
+        tail, log = (), None
+        if error is None:
+            self.place.remove_scratch()
+        else:
+            self.place.remove_empty_scratch()
+            tail = self.place.tail()
+            if not self.request.keep_work:
+                log = self.place.keep_log(self.worker.cache.root / LOGS, f"{self.request.key.hex}.log")
+        if not self.request.keep_work:
+            self.place.remove()
+        elif error is not None:
+            log = self.place.log
+        work = self.place.work if self.request.keep_work else None
+        return Attempt(status, result, made, error, tail, log, work, tuple(self.warnings))
+
+    def _steps(self) -> tuple[Result, Result]:
+        started = time.time()
+        clock = time.monotonic()
+        recipe = self._recipe()
+        environment.check_toolchain(recipe.toolchain)
+        self.secrets = environment.secret_values(self.request, self.worker.environ)
+        self.place.prepare(self.store, self.request, recipe)
+        before = inputs.snapshot(self.place.work / "in")
+        end = self._run_tool(recipe)
+        self._check_inputs(recipe, before)
+        files = outputs.check(self.place.work / "out", recipe.outputs, self.request.reporting, self.request.label)
+        self._scan(files)
+        if self.orders.recheck is not None:
+            self.orders.recheck()
+        taken = self._ingest(recipe)
+        log = self._keep_log()
+        cost = Cost(
+            wall_s=time.monotonic() - clock,
+            cpu_s=end["cpu_s"],
+            max_rss=end["max_rss"],
+            bytes_in=inputs.total_size(before),
+            bytes_out=sum(each.bytes for each in taken.values()),
+            resources=resources_to_json(self.request.resources),
+        )
+        made = self._result(recipe, taken, log, cost, started)
+        self._put_record(recipe)
+        return (self.orders.publish or self.orders.lease.publish)(made), made
+
+    def _recipe(self) -> Recipe:
+        record = self.request.record or self.store.read(self.request.key)
+        if record is None:
+            raise EnvironmentProblem(
+                f"the recipe `{self.request.key.short}` of `{self.request.label}` is not in the store"
+            )
+        if Digest.of(record) != self.request.key:
+            raise IntegrityError(f"the recipe of `{self.request.label}` is not the one that its key names")
+        return Recipe.parse(record)
+
+    def _put_record(self, recipe: Recipe) -> None:
+        if self.request.record:
+            self.store.put(self.request.record)
+
+    def _run_tool(self, recipe: Recipe) -> Mapping[str, Any]:
+        """The supervisor's last word, for a tool that ended well. Raises _Ended for any other."""
+        request, place, worker = self.request, self.place, self.worker
+        env = environment.tool_environment(
+            request, recipe, home=place.work / "home", tmp=place.tmp, environ=worker.environ
+        )
+        job.Job(
+            recipe.tool,
+            recipe.revision,
+            recipe.params,
+            request.settings,
+            tuple(recipe.inputs),
+            recipe.outputs,
+            earlier=len(place.earlier),
+            code=request.code is not None,
+            writable=request.writable,
+            confine=worker.confine,
+            workspace=str(worker.root),
+            request=request.to_json(),
+        ).write(place.work)
+        if self.orders.cancel.requested:
+            raise self._cancelled()
+        kills = process.oom_kills()
+        channel = worker.server.spawn({
+            "work": str(place.work),
+            "log": str(place.log),
+            "env": env,
+            "secrets": list(self.secrets.values()),
+            "heavy": environment.needs_fresh_process(request, recipe),
+            "grace": worker.grace,
+            "timeout": request.timeout,
+        })  # fmt: skip
+        try:
+            self.orders.cancel.attach(channel)
+            end = self._follow(channel)
+        finally:
+            self.orders.cancel.attach(None)
+            channel.close()
+        if self.orders.lease.lost:
+            raise LostLease(request.key)
+        if self.orders.cancel.requested:
+            raise self._cancelled()
+        bad = judge(
+            end,
+            request.label,
+            work=place.work,
+            writable=(*request.writable, str(place.tmp), str(place.scratch)),
+            out_of_memory=process.oom_kills() > kills,
+        )
+        if bad is not None:
+            raise _Ended(*bad)
+        return end
+
+    def _follow(self, channel: Channel) -> Mapping[str, Any]:
+        listener = self.orders.listener
+        for line in channel.messages(_LOOK_S):
+            if line is None:
+                if self.orders.lease.lost:
+                    channel.order(wire.KILL)
+                continue
+            message = json.loads(line)
+            if "end" in message:
+                return message["end"]
+            if "broken" in message:
+                raise EnvironmentProblem(f"`{self.request.label}` could not be looked after: {message['broken']}")
+            if listener is not None and "started" in message:
+                listener(Started(message["started"]["pid"], self.place.work, self.place.log))
+            elif listener is not None and "progress" in message:
+                said = message["progress"]
+                listener(Progress(said["done"], said["total"], said["unit"], said.get("fields", {})))
+        if self.orders.cancel.requested:
+            raise self._cancelled()
+        raise EnvironmentProblem(
+            f"the process that looked after `{self.request.label}` is gone", hint="somebody killed it: build again"
+        )
+
+    def _cancelled(self) -> _Ended:
+        return _Ended(Status.CANCELLED, Interrupted(f"`{self.request.label}` was stopped"))
+
+    def _check_inputs(self, recipe: Recipe, before: inputs.Snapshot) -> None:
+        after = inputs.snapshot(self.place.work / "in")
+        paths = inputs.changed(before, after)
+        if not paths:
+            return
+        inputs.drop_damaged(self.store, recipe.inputs, before, after, paths)  # type: ignore[arg-type]
+        raise BuildError(
+            f"`{self.request.label}` changed its input `{paths[0]}`",
+            hint="copy what is to be changed into an output or scratch first",
+        )
+
+    def _scan(self, files: list[tuple[str, int]]) -> None:
+        """Refuses secrets in any output; this machine's traces in an exact, consumable one, and warns of them else."""
+        out, label = self.place.work / "out", self.request.label
+        folders = [self.worker.cache.root, self.worker.root, self.place.work, self.place.tmp, self.place.scratch]
+        wanted = scan.needles(
+            {form for folder in folders for form in (folder.absolute(), folder.resolve())},
+            producer.host(),
+            redact.spellings(self.secrets.values()),
+        )
+        findings = scan.scan(out, files, wanted)
+        leaked = [finding for finding in findings if finding.needle.kind == scan.SECRET]
+        for finding in leaked:
+            os.unlink(out / finding.file)  # not even a kept work folder may hold it
+        redactor = redact.Redactor(redact.spellings(self.secrets.values()))
+        if leaked:
+            raise BuildError(
+                f"`{label}` wrote a secret into its output `{redactor.text(leaked[0].file)}`",
+                hint="nothing was stored; take it out of what the tool writes",
+            )
+        for finding in findings:
+            what = "the name of this machine" if finding.needle.kind == scan.HOST else "a path of this machine"
+            message = f"the output `{finding.file}` of `{label}` holds {what}, `{finding.needle.text.decode()}`"
+            if self.request.outcome == EXACT and finding.file.split("/")[0] not in self.request.reporting:
+                raise BuildError(message, hint="write paths relative to the working directory, or leave them out")
+            self.warnings.append(message)
+
+    def _ingest(self, recipe: Recipe) -> dict[str, Ingested]:
+        taken: dict[str, Ingested] = {}
+        for name in recipe.outputs:
+            try:
+                taken[name] = ingest(self.store, self.place.work / "out" / name, move=True)
+            except BuildError as error:
+                raise BuildError(
+                    f"the output `{name}` of `{self.request.label}` cannot be stored: {error.message}", hint=error.hint
+                ) from error
+        return taken
+
+    def _keep_log(self) -> Digest | None:
+        try:
+            if not self.place.log.stat().st_size:
+                return None
+        except FileNotFoundError:
+            return None
+        return self.store.put_file(self.place.log, move=not self.request.keep_work)
+
+    def _result(
+        self, recipe: Recipe, taken: Mapping[str, Ingested], log: Digest | None, cost: Cost, started: float
+    ) -> Result:
+        request = self.request
+        return Result(
+            key=request.key,
+            fingerprint=request.fingerprint,
+            outcome=request.outcome,
+            outputs={name: Output(each.kind, each.digest, name in request.reporting) for name, each in taken.items()},
+            producer=producer.producer(self.worker.root, recipe.toolchain, self.worker.environments.digest()),
+            started=started,
+            finished=time.time(),
+            cost=cost,
+            log=log,
+            producer_keys=request.producer_keys,
+            label=request.label,
+            artifact=request.artifact,
+            fence=request.fence,
+        )

@@ -1,0 +1,55 @@
+"""The messages between driver, supervisor and tool: JSON, one a line, on sockets and pipes."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+TERMINATE, KILL = b"t", b"k"
+_LINE_LIMIT = 1 << 20
+
+
+def send(sock: socket.socket, message: dict[str, Any]) -> None:
+    sock.sendall(json.dumps(message).encode() + b"\n")
+
+
+def read_line(sock: socket.socket) -> bytes:
+    """The bytes up to the first newline; b"" when the peer closed before one. Reads nothing beyond it."""
+    line = bytearray()
+    while not line.endswith(b"\n"):
+        # The sender waits for an answer after this line, so a large read cannot swallow what follows.
+        data = sock.recv(1 << 16)
+        if not data:
+            return b""
+        line += data
+    return bytes(line)
+
+
+class Lines:
+    """Cuts a stream into lines; one that is longer than the limit is dropped whole."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._skip = False
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        *lines, rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            if self._skip:
+                self._skip = False
+            elif line:
+                yield line
+        self._rest = rest
+        if len(rest) > _LINE_LIMIT:
+            self._rest, self._skip = b"", True
+
+
+def read_some(fd: int) -> bytes | None:
+    """What a non-blocking descriptor has: None when nothing now, b"" at its end."""
+    try:
+        return os.read(fd, 1 << 16)
+    except BlockingIOError:
+        return None

@@ -1,0 +1,94 @@
+"""The folder in which one attempt runs: laid out before, removed after, and free of anything left by another."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from marin_cas.disk import DISK
+from marin_cas.recipe import TREE, Recipe
+from marin_cas.store.base import Store
+from marin_cas.tree.materialise import materialise
+from marin_cas.worker import outputs
+from marin_cas.worker.request import Request
+
+_TAIL_LINES = 20
+_TAIL_BYTES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Workplace:
+    """`work` is the tool's working directory. `tmp` is apart and short: a socket's path has at most 107 bytes."""
+
+    work: Path
+    tmp: Path
+    scratch: Path
+    earlier: tuple[Path, ...]
+
+    @property
+    def log(self) -> Path:
+        return self.work / "log"
+
+    def prepare(self, store: Store, request: Request, recipe: Recipe) -> None:
+        """Lays it out and puts the inputs in. Raises MissingBlob, IntegrityError, EnvironmentProblem, OSError."""
+        DISK.remove_tree(self.work)
+        for folder in (self.work, self.tmp, self.scratch):
+            os.makedirs(folder, exist_ok=True)
+        os.symlink(self.tmp, self.work / "tmp")
+        os.symlink(self.scratch, self.work / "scratch")
+        os.mkdir(self.work / "home")
+        os.mkdir(self.work / "in")
+        outputs.prepare(self.work / "out", recipe.outputs)
+        for name, source in recipe.inputs.items():
+            materialise(store, source.kind, source.digest, self.work / "in" / name)  # type: ignore[union-attr]
+        if request.code is not None:
+            materialise(store, TREE, request.code, self.work / "code")
+        if self.earlier:
+            os.mkdir(self.work / "earlier")
+            for index, folder in enumerate(self.earlier):
+                os.symlink(folder, self.work / "earlier" / str(index))
+
+    def tail(self) -> tuple[str, ...]:
+        """The log's last lines."""
+        try:
+            with open(self.log, "rb") as file:
+                file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
+                return tuple(file.read().decode("utf-8", "replace").splitlines()[-_TAIL_LINES:])
+        except OSError:
+            return ()
+
+    def keep_log(self, folder: Path, name: str) -> Path | None:
+        """Moves the log to where `marin logs` finds that of the last failure."""
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            os.replace(self.log, folder / name)
+        except OSError:
+            return None
+        return folder / name
+
+    def remove(self) -> None:
+        """Everything but scratch. What cannot be removed stays: a result does not fail for that."""
+        _remove([self.work, self.tmp])
+        with contextlib.suppress(OSError):
+            self.work.parent.rmdir()  # the key's folder, unless it holds other attempts
+
+    def remove_scratch(self) -> None:
+        """Only after a success: until then the next attempt goes on from it."""
+        _remove([self.scratch, *self.earlier])
+        with contextlib.suppress(OSError):
+            self.scratch.parent.rmdir()
+
+    def remove_empty_scratch(self) -> None:
+        """After a failure, when there is nothing to go on from."""
+        for folder in (self.scratch, self.scratch.parent):
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+
+
+def _remove(paths: Iterable[Path]) -> None:
+    for path in paths:
+        with contextlib.suppress(OSError):
+            DISK.remove_tree(path)
