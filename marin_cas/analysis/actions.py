@@ -33,7 +33,7 @@ class ActionMaker:
     sources: Sources
     made: Mapping[str, Action]
 
-    def make(self, target: Target, name: str | None, arguments: Mapping[str, Any]) -> Action:
+    def make(self, target: Target, name: str, arguments: Mapping[str, Any]) -> Action:
         given, attrs, where = dict(arguments), target.attrs, target.location
         tool, revision = given.pop("tool"), given.pop("revision")
         reporting = set(given.pop("reporting", None) or ())

@@ -6,7 +6,7 @@ whose state could change the answer.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -57,7 +57,15 @@ class Analysis:
 class Implementer(Protocol):
     """What analysis needs of the loader."""
 
-    def implement(self, declaration: Declaration, attrs: Mapping[str, Any], run: Any) -> Mapping[str, Any]: ...
+    def implement(
+        self,
+        declaration: Declaration,
+        attrs: Mapping[str, Any],
+        run: Callable[[str, dict[str, Any]], Mapping[str, Any]],
+        *,
+        identity: Callable[[Any], str] | None = None,
+        expand: Callable[[str, Any], Any] | None = None,
+    ) -> Mapping[str, Mapping[str, Any]]: ...
 
 
 def analyse(graph: Graph, loader: Implementer, lock: Lock, sources: Sources) -> Analysis:
@@ -97,7 +105,7 @@ class _Analyser:
         ran: dict[str, Action] = {}
         attrs = {name: self._attribute(target, name, spec) for name, spec in target.rule.attrs.items()}
 
-        def run(name: str | None, arguments: Mapping[str, Any]) -> dict[str, Handle]:
+        def run(name: str, arguments: Mapping[str, Any]) -> dict[str, Handle]:
             action = self.maker.make(target, name, arguments)
             if action.id in ran:
                 raise RequestError(
@@ -113,7 +121,16 @@ class _Analyser:
                 for output, spec in action.outputs.items()
             }
 
-        providers = self.loader.implement(target.declaration, attrs, run)
+        declaration = self.graph.packages[target.label.package].declarations[target.label.name]
+        providers = self.loader.implement(
+            declaration,
+            attrs,
+            run,
+            identity=lambda handle: handle.identity,
+            expand=lambda schema, value: expand(
+                schema, value, lock=self.lock, where=target.location, what=f"`{target.label}`"
+            ),
+        )
         self.actions.update(ran)
         self._finish(target, providers, tuple(ran))
 

@@ -26,10 +26,12 @@ RUN_ARGUMENTS = {
     "secrets": "list",
     "env": "dict",
     "heavy": "bool",
-    "code": "artifact",
+    "code": "string",
+    "code_revision": "int",
     "name": "string",
 }
 _TYPES = {"string": str, "int": int, "dict": dict, "list": list, "bool": bool}
+_OPTIONAL = ("code", "code_revision", "name", "resources")
 _PLAIN = (str, int, float, bool, type(None))
 
 
@@ -62,7 +64,7 @@ class Invocation:
                     hint=did_you_mean(name, RUN_ARGUMENTS) or f"its arguments are {', '.join(RUN_ARGUMENTS)}",
                 )
             wanted = _TYPES.get(kind)
-            optional = value is None and name in ("code", "name")
+            optional = value is None and name in _OPTIONAL
             if wanted and not optional and (type(value) is not wanted):
                 raise RequestError(f"`{name}` of `ctx.actions.run` is a {kind}, not {value!r}")
         for name in ("tool", "revision", "outputs"):
@@ -80,8 +82,10 @@ class Invocation:
         if given.get("outcome", "exact") not in ("exact", "sampled"):
             raise RequestError(f"`outcome` is `exact` or `sampled`, not `{given['outcome']}`")
         for name, value in given.get("inputs", {}).items():
-            if isinstance(value, (*_PLAIN, list, dict)):
-                raise RequestError(f"the input `{name}` is not an artifact but {value!r}")
+            # A list joins files of the workspace into one tree.
+            for item in value if isinstance(value, list) else [value]:
+                if isinstance(item, (*_PLAIN, list, dict)):
+                    raise RequestError(f"the input `{name}` is not an artifact but {item!r}")
         arguments = dict(given)
         made = self.run(arguments.pop("name", None) or "", arguments)
         return {name: self.opaque(artifact) for name, artifact in made.items()}
