@@ -92,11 +92,11 @@ def load_graph(
                 *check_refs(builder.targets.values(), builder.packages),
             ]
         )
-    key = {label: (heights[label], label.package, label.name) for label in heights}
+    order = sorted((heights[label], label.package, label.name, label) for label in builder.targets)
     return Graph(
         roots,
-        {label: builder.targets[label] for label in sorted(builder.targets, key=key.__getitem__)},
-        {label: builder.files[label] for label in sorted(builder.files, key=key.__getitem__)},
+        {label: builder.targets[label] for _, _, _, label in order},
+        {label: builder.files[label] for label in sorted(builder.files)},
         builder.dependencies,
         heights,
         builder.packages,
@@ -126,7 +126,10 @@ class _Builder:
             if target is None:
                 continue
             self.targets[label] = target
-            self.dependencies[label] = tuple(dict.fromkeys(edge.label for edge in target.deps))
+            edges = target.deps
+            self.dependencies[label] = (
+                tuple(dict.fromkeys(edge.label for edge in edges)) if len(edges) > 1 else tuple(e.label for e in edges)
+            )
             if not closure:
                 continue
             for edge in target.deps:
@@ -199,32 +202,33 @@ class _Builder:
         heights: dict[Label, int] = dict.fromkeys(self.files, 0)
         if not closure:
             return heights | dict.fromkeys(self.targets, 1)
-        users: dict[Label, list[Label]] = {}
-        waiting: dict[Label, int] = {}
-        ready: list[Label] = []
-        for label, dependencies in self.dependencies.items():
-            heights[label] = 0 if not dependencies else 1
-            needed = 0
-            for other in dependencies:
-                if other in self.targets:
-                    users.setdefault(other, []).append(label)
-                    needed += 1
-            waiting[label] = needed
-            if not needed:
-                ready.append(label)
+        # Numbers in place of labels: hashing a label costs more than all else that is done here.
+        labels = list(self.dependencies)
+        number = {label: index for index, label in enumerate(labels)}
+        levels: list[int] = []
+        waiting: list[int] = []
+        users: list[list[int]] = [[] for _ in labels]
+        for index, dependencies in enumerate(self.dependencies.values()):
+            levels.append(1 if dependencies else 0)
+            needed = [other for label in dependencies if (other := number.get(label)) is not None]
+            waiting.append(len(needed))
+            for other in needed:
+                users[other].append(index)
+        ready = [index for index, count in enumerate(waiting) if not count]
         done = 0
         while ready:
-            label = ready.pop()
+            index = ready.pop()
             done += 1
-            height = heights[label] + 1
-            for user in users.get(label, ()):
-                if heights[user] < height:
-                    heights[user] = height
+            level = levels[index] + 1
+            for user in users[index]:
+                if levels[user] < level:
+                    levels[user] = level
                 waiting[user] -= 1
                 if not waiting[user]:
                     ready.append(user)
-        if done < len(self.targets):
-            stuck = {label: None for label, count in waiting.items() if count}
+        if done < len(labels):
+            stuck = {label: None for label, count in zip(labels, waiting, strict=True) if count}
             successors = {label: [d for d in self.dependencies[label] if d in stuck] for label in stuck}
             raise cycle_error(find_cycles(stuck, successors), self.targets)
+        heights.update(zip(labels, levels, strict=True))
         return heights

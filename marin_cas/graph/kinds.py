@@ -115,7 +115,7 @@ def _list_of(convert: Callable[[Any, Context], Any], what: str) -> Callable[[Any
 
 def _dict_of(convert: Callable[[Any, Context], Any], what: str) -> Callable[[Any, Context], dict[str, Any]]:
     def converted(value: Any, context: Context) -> dict[str, Any]:
-        if not isinstance(value, Mapping):
+        if type(value) is not dict and not isinstance(value, Mapping):
             raise Unfit(f"must be a dict of {what}, not {_named(value)}")
         result = {}
         for key, item in value.items():
@@ -166,7 +166,7 @@ def _json(value: Any, context: Context, depth: int = 0) -> Any:
             except Unfit as error:
                 raise error.below(index) from None
         return result
-    if isinstance(value, Mapping):
+    if kind is dict or isinstance(value, Mapping):
         mapping = {}
         for key, item in value.items():
             try:
@@ -180,7 +180,7 @@ def _json(value: Any, context: Context, depth: int = 0) -> Any:
 
 
 def _dict(value: Any, context: Context) -> dict[str, Any]:
-    if not isinstance(value, Mapping):
+    if type(value) is not dict and not isinstance(value, Mapping):
         raise Unfit(f"must be a dict, not {_named(value)}")
     return _json(value, context)
 

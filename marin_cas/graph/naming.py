@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 
 _FIXED = re.compile(r"[0-9]{4}\.[0-9]{2}\.[0-9]{2}(\.[0-9]+)?")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -32,6 +33,7 @@ def artifact_problem(name: str) -> str | None:
     return _path_problem(name)
 
 
+@cache
 def version_problem(version: str) -> str | None:
     """Why `version` cannot be an artifact's version, or None."""
     problem = _path_problem(version)

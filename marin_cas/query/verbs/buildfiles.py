@@ -1,0 +1,21 @@
+"""`buildfiles(x)`: the BUILD files of the packages of `x`, and every rule file that these load, as source files."""
+
+from __future__ import annotations
+
+from marin_cas.graph.target import SourceFile
+from marin_cas.label import Label
+from marin_cas.query.verb import EXPRESSION, Nodes, Verb
+from marin_cas.query.world import World
+
+
+def answer(world: World, x: Nodes) -> Nodes:
+    files: set[Label] = set()
+    for name in sorted({label.package for label in x.labels if not label.repo}):
+        package = world.package(name)
+        files.add(Label(name, package.build_file.rpartition("/")[2]))
+        files.update(package.loads)
+    world.add_files(SourceFile(label) for label in files)
+    return Nodes.of(files)
+
+
+VERB = Verb("buildfiles", (("x", EXPRESSION),), answer)
