@@ -40,7 +40,7 @@ def nest(leaves: Mapping[str, Leaf]) -> Nested:
     records: list[bytes] = []
     digest = Digest.of(b"")
     # Deepest first; the root, which has no name, comes last.
-    for path in sorted(folders, key=lambda path: (path.count("/") if path else -1), reverse=True):
+    for path in sorted(folders, key=lambda path: path.count("/") if path else -1, reverse=True):
         record = Tree.of(folders[path].values()).record()
         records.append(record)
         digest = Digest.of(record)

@@ -79,4 +79,3 @@ def file_at(store: Store, digest: Digest, path: str) -> FileEntry | None:
 
 def _entry(tree: Tree, name: str) -> object:
     return next((entry for entry in tree.entries if entry.name == name), None)
-
