@@ -2,20 +2,21 @@
 
 load("@marin//rules:common.bzl", "FUNCTION_ATTRS", "TokenizedInfo", "TokenizerInfo", "TreeInfo", "artifact_name", "code_revision", "default_artifacts")
 
-def _run_function(ctx, inputs):
+def _run_function(ctx, inputs, settings = {}):
     made = ctx.actions.run(
         tool = "function",
         revision = 1,
         params = {"function": ctx.attr.function, "params": ctx.attr.params},
         inputs = inputs,
         outputs = {"files": "tree"},
+        settings = settings,
         code = ctx.attr.function,
         code_revision = code_revision(ctx),
     )
     return [DefaultInfo(outputs = made), TreeInfo(artifact = made["files"])]
 
 def _raw_download(ctx):
-    return _run_function(ctx, {})
+    return _run_function(ctx, {}, settings = {"network": True})
 
 raw_download = rule(
     implementation = _raw_download,

@@ -1,6 +1,7 @@
 """Evaluation: a checkpoint scored with lm-eval through Levanter's harness."""
 
 load("@marin//rules:common.bzl", "CheckpointInfo", "EvalInfo", "default_artifacts")
+load("@marin//rules:train.bzl", "canonical_mp")
 
 _TASK_FIELDS = {"name": "string", "num_fewshot": "int", "task_alias": "string", "task_kwargs": "dict"}
 
@@ -56,7 +57,7 @@ def _lm_eval(ctx):
             "limit": ctx.attr.limit,
             "batch_size": ctx.attr.batch_size,
             "max_seq_len": ctx.attr.max_seq_len,
-            "mp": ctx.attr.mp,
+            "mp": canonical_mp(ctx.attr.mp),
             "nproc": ctx.attr.nproc,
             "apply_chat_template": ctx.attr.apply_chat_template,
         },
