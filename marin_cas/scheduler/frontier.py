@@ -1,9 +1,9 @@
 """The state of every action of one build, driven by demand: nothing is looked up, run or materialised unasked.
 
-An action may be wanted for its *digests* (to know a consumer's key) or for the *bytes* of some outputs. Wanting starts
-at the roots; a fingerprint hit stops it; a miss passes it on to the producers, first for digests (the key may hit: early
-cutoff), then for bytes once it is sure that the action runs. So a hollow result is a miss only for whoever needs its
-bytes, and that can come to light in the middle of a build.
+An action may be wanted for its *digests* (to know a consumer's key) or for the *bytes* of some outputs. Wanting
+starts at the roots; a fingerprint hit stops it; a miss passes it on to the producers, first for digests (the key may
+hit: early cutoff), then for bytes once it is sure that the action runs. So a hollow result is a miss only for whoever
+needs its bytes, and that can come to light in the middle of a build.
 
 Pure but for the lookups; one thread only; no recursion. Invariant: a node is READY only when its key is known, missing
 (or its run is forced) and every output that it reads is complete.
@@ -22,6 +22,8 @@ from marin_cas.recipe import Input, Recipe
 from marin_cas.result import Result
 from marin_cas.scheduler.lookup import Lookup
 from marin_cas.scheduler.reasoning import why_miss
+
+_NOT_NEEDED = Reason(Code.NOT_NEEDED)
 
 
 class Phase(Enum):
@@ -57,7 +59,7 @@ class Node:
     depth: int = 1  # of the longest chain of consumers above: what to start first
     phase: Phase = Phase.IDLE
     mode: Mode = Mode.BUILD
-    reason: Reason = Reason(Code.NOT_NEEDED)
+    reason: Reason = _NOT_NEEDED
     recipe: Recipe | None = None
     key: Digest | None = None
     result: Result | None = None
@@ -166,7 +168,7 @@ class Frontier:
         """`id` has this result now, complete: it `ran`, or another process had made it meanwhile."""
         node = self.nodes[id]
         node.result, node.key = result, result.key
-        node.complete = {name for name in result.outputs}
+        node.complete = set(result.outputs)
         self._become(id, node, Phase.DONE if ran else Phase.SERVED)
         for sharer in self._release(id, node):
             other = self.nodes[sharer]
@@ -383,4 +385,3 @@ def _node(action: Action) -> Node:
         if isinstance(source, Built):
             reads.setdefault(source.action, set()).add(source.output)
     return Node(action, tuple(reads), {producer: frozenset(outputs) for producer, outputs in reads.items()})
-

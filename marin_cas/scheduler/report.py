@@ -38,13 +38,14 @@ class ActionOutcome:
     result: Result | None = None
     error: MarinError | None = None
     seconds: float = 0.0
+    log_tail: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class BuildReport:
-    """`links` are the places under out/ of each requested target's outputs. `warnings` were events too.
-
-    `checked` has, for each action that --check ran again, the paths that differ (none: it reproduced).
+    """`links` are the places under out/ of each requested target's outputs. `warnings` were events too. `errors` are
+    those of no action (an output that could not be linked). `checked` has, for each action that --check ran again,
+    the paths that differ (none: it reproduced).
     """
 
     outcomes: Mapping[str, ActionOutcome]
@@ -55,6 +56,7 @@ class BuildReport:
     links: Mapping[Label, Mapping[str, Path]] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     checked: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    errors: tuple[MarinError, ...] = ()
 
     @property
     def executed(self) -> tuple[ActionOutcome, ...]:
@@ -62,7 +64,7 @@ class BuildReport:
 
 
 def count(outcomes: Mapping[str, ActionOutcome]) -> dict[str, int]:
-    counts = dict.fromkeys(events.COUNTS, 0)
+    counts: dict[str, int] = dict.fromkeys(events.COUNTS, 0)
     for outcome in outcomes.values():
         counts[events.COUNTED.get(outcome.source, outcome.source)] += 1
     return counts

@@ -220,9 +220,7 @@ def _same_folder(path, item, found, saved):
 
 def _listing(path):
     with os.scandir(path) as entries:
-        names = sorted(
-            (os.fsencode(e.name), b"l" if e.is_symlink() else b"d" if e.is_dir() else b"f") for e in entries
-        )
+        names = sorted((os.fsencode(e.name), b"l" if e.is_symlink() else b"d" if e.is_dir() else b"f") for e in entries)
     hasher = blake2b(digest_size=16)
     for name, kind in names:
         hasher.update(kind + name + b"\0")
