@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from marin_cas.errors import RequestError
-from marin_cas.label import Label, parse_label
+from marin_cas.label import Label
 from marin_cas.workspace import Workspace, open_workspace
 
 if TYPE_CHECKING:
@@ -55,18 +55,18 @@ class Session:
 
         return read_lock(self.root)
 
-    def label(self, text: str) -> Label:
-        """The label that `text` means in the package of the current folder."""
-        try:
-            return parse_label(text, self.package)
-        except ValueError as error:
-            raise RequestError(str(error)) from None
+    def target(self, text: str) -> Label:
+        """The one existing target that `text` names."""
+        found = self.expand([text])
+        if len(found) != 1:
+            raise RequestError(f"`{text}` names {len(found)} targets, and one is wanted")
+        return found[0]
 
     def expand(self, patterns: Sequence[str]) -> tuple[Label, ...]:
         """The targets that the patterns name, in their order, each once."""
-        from marin_cas.graph.pattern import expand, parse_pattern
+        from marin_cas.graph.pattern import expand
 
-        return tuple(expand([parse_pattern(text, self.package) for text in patterns], self.loader))
+        return expand(self.loader, patterns, self.package)
 
     def graph(self, roots: Iterable[Label]) -> Graph:
         from marin_cas.graph.graph import load_graph

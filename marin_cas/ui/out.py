@@ -12,6 +12,11 @@ def data(text: str) -> None:
     _write(sys.stdout, text + "\n")
 
 
+def text(whole: str) -> None:
+    """Data that has its own line ends."""
+    _write(sys.stdout, whole)
+
+
 def raw(blob: bytes) -> None:
     """Bytes of data, as they are."""
     try:

@@ -1,0 +1,58 @@
+"""How the actions of some targets stand in the cache: the key of each, as far as it is known, and its result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from marin_cas.action import Action, Built
+from marin_cas.analysis.analysis import AnalysedTarget, Analysis
+from marin_cas.cache.cache import Cache
+from marin_cas.cli.session import Session
+from marin_cas.digest import Digest
+from marin_cas.label import Label
+from marin_cas.recipe import Input
+from marin_cas.result import Result
+
+
+@dataclass(slots=True)
+class Standings:
+    """`keys` lacks what waits for an unbuilt input; `results` are the chosen ones. Only reads the cache."""
+
+    analysis: Analysis
+    cache: Cache
+    keys: dict[str, Digest] = field(default_factory=dict)
+    results: dict[str, Result] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, session: Session, labels: Iterable[Label]) -> Standings:
+        """The standing of all that the labels need."""
+        standings = cls(session.analyse(session.graph(labels)), session.cache)
+        for action in standings.analysis.actions.values():
+            standings._look_up(action)
+        return standings
+
+    def target(self, label: Label) -> AnalysedTarget:
+        return self.analysis.targets[label]
+
+    def _look_up(self, action: Action) -> None:
+        result = self.cache.fingerprints.get(action.fingerprint)
+        if result is not None:
+            self.keys[action.id], self.results[action.id] = result.key, result
+            return
+        built = self.inputs(action)
+        if all(name in built for name, source in action.inputs.items() if isinstance(source, Built)):
+            key = action.recipe(built).key()
+            self.keys[action.id] = key
+            if (result := self.cache.actions.result(key)) is not None:
+                self.results[action.id] = result
+
+    def inputs(self, action: Action) -> dict[str, Input]:
+        """The built inputs whose digests are known."""
+        known: dict[str, Input] = {}
+        for name, source in action.inputs.items():
+            if isinstance(source, Built):
+                result = self.results.get(source.action)
+                if result is not None and source.output in result.outputs:
+                    known[name] = Input(source.kind, result.outputs[source.output].digest)
+        return known

@@ -1,0 +1,47 @@
+"""A plan as text: one line an action, then what it comes to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from marin_cas.action import Resources
+from marin_cas.scheduler.plan import HIT, MISS, Decision, Plan
+from marin_cas.ui import words
+
+
+def resources(held: Resources) -> str:
+    """`2 cpu, 4.0 GiB`, `gpu H100 x8`, `tpu v4-128 x2`."""
+    if held.device == "cpu":
+        return f"{held.cpu:g} cpu, {words.size(held.ram)}"
+    times = held.slice_count if held.device == "tpu" else held.count
+    return f"{held.device} {held.variant}" + (f" x{times}" if times > 1 else "")
+
+
+def name(decision: Decision) -> str:
+    """The key's first 12 digits, or behind a `~` the fingerprint's while the key waits for inputs."""
+    return decision.name if decision.key else f"~{decision.name}"
+
+
+def lines(plan: Plan) -> Iterator[str]:
+    rows = [
+        [
+            decision.status,
+            decision.action.id,
+            decision.action.rule,
+            name(decision),
+            resources(decision.action.resources),
+            decision.reason.text(),
+        ]
+        for decision in plan.decisions.values()
+    ]
+    yield from words.table(rows)
+
+
+def total(plan: Plan) -> str:
+    """`would run 3 actions (1 train_lm, 2 tokenized) and serve 4`."""
+    status = Counter(decision.status for decision in plan.decisions.values())
+    rules = Counter(decision.action.rule for decision in plan.misses)
+    what = ", ".join(f"{count} {rule}" for rule, count in sorted(rules.items()))
+    ran = f"would run {words.count(status[MISS], 'action')}" + (f" ({what})" if what else "")
+    return f"{ran} and serve {status[HIT]}"
