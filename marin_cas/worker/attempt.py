@@ -71,7 +71,7 @@ class _Orders(Protocol):
 
 
 class Cancel:
-    """The one way to stop an attempt, before, while or after its tool runs. Used from any thread, any number of times."""
+    """The one way to stop an attempt, before or while its tool runs. Used from any thread, any number of times."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

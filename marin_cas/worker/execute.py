@@ -24,10 +24,10 @@ from marin_cas.result import Cost, Output, Result
 from marin_cas.tree.ingest import Ingested, ingest
 from marin_cas.worker import environment, inputs, job, outputs, process, producer, redact, scan, wire
 from marin_cas.worker.attempt import Attempt, Cancel, Listener, Progress, Started, Status
+from marin_cas.worker.client import Channel, ForkServer
 from marin_cas.worker.failure import judge
-from marin_cas.worker.forkserver import Channel, ForkServer
 from marin_cas.worker.request import Request, resources_to_json
-from marin_cas.worker.workplace import Workplace
+from marin_cas.worker.workplace import Workplace, tmp_folder
 
 if TYPE_CHECKING:
     from marin_cas.cache.cache import Cache
@@ -97,7 +97,7 @@ class Worker:
         earlier = () if request.fresh else tuple(self.cache.earlier_scratch(request.key, request.fence))
         return Workplace(
             work / request.fence,
-            work.parent / f"t{request.fence[:12]}",
+            tmp_folder(work, request.fence),
             self.cache.scratch(request.key, request.fence),
             earlier,
         )

@@ -1,148 +1,58 @@
 """A warm single-threaded process that has imported only the worker and forks a supervisor for each action.
 
 A fork of it costs a few milliseconds; forking the driver instead would copy its threads' locks in whatever state.
+One supervisor with its tool's process always stands by, so an action does not even wait for the forks.
 """
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import os
+import select
 import signal
 import socket
-import subprocess
-import sys
-import threading
-from collections.abc import Iterator, Mapping
-from typing import Any
+import time
+from importlib import import_module
 
-from marin_cas.errors import EnvironmentProblem
-from marin_cas.worker import supervisor, tool, wire
+from marin_cas.worker import landlock, supervisor, tool
+
+# Loaded ahead, by name as ever: the tool of every user's function, and what `wait4` would import at its first call.
+_WARM = (f"{tool.TOOLS}.function", "resource")
 
 
 def main(fd: int) -> int:
-    """The server: each message on `fd` brings the socket of one action. Ends when the driver does."""
-    assert tool  # imported here so that every fork has it
+    """The server: each message on `fd` brings the socket of one action to the supervisor that stands by.
+
+    It ends when the driver does, in whatever manner: then `fd` has no other end any more.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # supervisors need no reaping
     os.umask(0o022)
     control = socket.socket(fileno=fd)
+    for name in _WARM:
+        import_module(name)
+    landlock.devices()
     server = os.getpid()
     gc.collect()
     gc.freeze()
     while True:
-        data, fds, _, _ = socket.recv_fds(control, 1, 1)
-        if not data:
-            return 0
-        child = os.fork()
-        if child == 0:
-            control.close()
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
+        taken, taken_end = os.pipe()
+        if os.fork() == 0:
+            os.close(taken)
             try:
-                supervisor.supervise(socket.socket(fileno=fds[0]), server)
+                supervisor.stand_by(control, taken_end, server)
             finally:
                 os._exit(0)
-        os.close(fds[0])
+        os.close(taken_end)
+        if os.read(taken, 1) == b"" and not _go_on(control):
+            return 0
+        os.close(taken)
 
 
-class Channel:
-    """One running action as the driver sees it."""
-
-    def __init__(self, sock: socket.socket) -> None:
-        self._sock = sock
-        self._lines = wire.Lines()
-        self._lock = threading.Lock()
-
-    def messages(self, timeout: float) -> Iterator[bytes | None]:
-        """Each line that comes, and None whenever `timeout` seconds brought none. Ends with the supervisor."""
-        self._sock.settimeout(timeout)
-        while True:
-            try:
-                data = self._sock.recv(1 << 16)
-            except TimeoutError:
-                yield None
-                continue
-            except ConnectionError:
-                return
-            if not data:
-                return
-            yield from self._lines.feed(data)
-
-    def order(self, what: bytes) -> None:
-        """wire.TERMINATE or wire.KILL; nothing happens when it has ended."""
-        with self._lock, contextlib.suppress(OSError):
-            self._sock.send(what)
-
-    def close(self) -> None:
-        """Whatever still runs is killed."""
-        with self._lock:
-            self._sock.close()
-
-
-class ForkServer:
-    """Starts the process on first use, and again should it have died. Used from many threads."""
-
-    def __init__(self, environ: Mapping[str, str]) -> None:
-        self._environ = dict(environ)
-        self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._control: socket.socket | None = None
-
-    def spawn(self, spec: Mapping[str, Any]) -> Channel:
-        """Begins one action: see `supervisor` for the fields of `spec`. Raises EnvironmentProblem."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            with theirs:
-                self._hand_over(theirs)
-            wire.send(ours, dict(spec))
-        except OSError as error:
-            ours.close()
-            raise EnvironmentProblem(f"no process can be started for an action: {error.strerror}") from error
-        return Channel(ours)
-
-    def _hand_over(self, theirs: socket.socket) -> None:
-        for last in (False, True):
-            with self._lock:
-                if self._process is None or self._process.poll() is not None:
-                    self._start()
-                try:
-                    socket.send_fds(self._control, [b"+"], [theirs.fileno()])  # type: ignore[list-item,arg-type]
-                    return
-                except OSError:
-                    self._stop()
-                    if last:
-                        raise
-
-    def warm(self) -> None:
-        """Starts the process ahead of the first action, without waiting for it."""
-        with self._lock:
-            if self._process is None:
-                self._start()
-
-    def _start(self) -> None:
-        self._stop()
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-s", supervisor.BOOT, "forkserver", str(theirs.fileno())],
-                env=self._environ,
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                cwd="/",
-                start_new_session=True,  # Ctrl-C in a terminal is the driver's to handle
-            )
-        self._control = ours
-
-    def _stop(self) -> None:
-        if self._control is not None:
-            self._control.close()
-            self._control = None
-        if self._process is not None:
-            self._process.wait()
-            self._process = None
-
-    def close(self) -> None:
-        """Ends the process, and with it every action that still runs."""
-        with self._lock:
-            self._stop()
+def _go_on(control: socket.socket) -> bool:
+    """Whether the driver is there, after a supervisor ended that had no action: somebody killed it, or the driver is
+    gone."""
+    poller = select.poll()
+    poller.register(control, 0)
+    time.sleep(0.01)
+    return not poller.poll(0)

@@ -51,6 +51,12 @@ def _rights() -> int:
     return rights
 
 
+@functools.cache
+def devices() -> tuple[str, ...]:
+    """The harmless devices that this machine has."""
+    return tuple(path for pattern in _DEVICES for path in sorted(glob.glob(pattern)))
+
+
 def restrict(writable: Iterable[str]) -> bool:
     """From now on this process may write only below `writable` (and to harmless devices). False: no Landlock here.
 
@@ -63,9 +69,8 @@ def restrict(writable: Iterable[str]) -> bool:
     try:
         for path in dict.fromkeys([*writable, "/dev/shm"]):
             _allow(ruleset, path, rights)
-        for pattern in _DEVICES:
-            for path in glob.glob(pattern) if "*" in pattern else (pattern,):
-                _allow(ruleset, path, rights & (_WRITE_FILE | _TRUNCATE))
+        for path in devices():
+            _allow(ruleset, path, rights & (_WRITE_FILE | _TRUNCATE))
         # A process names its own threads by writing here.
         _allow(ruleset, f"/proc/{os.getpid()}/task", _WRITE_FILE)
         _checked(libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))

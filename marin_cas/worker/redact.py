@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import urllib.parse
 from collections.abc import Iterable
 
 MASK = b"***"
@@ -18,8 +17,14 @@ def spellings(values: Iterable[str]) -> tuple[bytes, ...]:
         if len(value) >= SECRET_MIN:
             found.add(value.encode("utf-8", "surrogateescape"))
             found.add(json.dumps(value)[1:-1].encode())
-            found.add(urllib.parse.quote(value, safe="", errors="replace").encode())
+            found.add(
+                "".join(c if c.isascii() and (c.isalnum() or c in "-._~") else _percent(c) for c in value).encode()
+            )
     return tuple(sorted(found, key=lambda spelling: (-len(spelling), spelling)))
+
+
+def _percent(character: str) -> str:
+    return "".join(f"%{byte:02X}" for byte in character.encode("utf-8", "replace"))
 
 
 class Redactor:

@@ -32,7 +32,7 @@ class Request:
     artifact: str = ""
     reporting: tuple[str, ...] = ()
     settings: Mapping[str, Value] = field(default_factory=dict)
-    resources: Resources = Resources()
+    resources: Resources = field(default_factory=Resources)
     secrets: tuple[str, ...] = ()
     pass_env: tuple[str, ...] = ()
     machine_env: Mapping[str, str] = field(default_factory=dict)

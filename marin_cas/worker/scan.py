@@ -75,7 +75,9 @@ def scan(root: Path, files: Sequence[tuple[str, int]], wanted: Sequence[Needle])
             findings += [Finding(name, needle) for needle in wanted if _in_bytes(data, needle)]
     pieces = [(name, at, min(at + _SEGMENT, size)) for name, size in large for at in range(0, size, _SEGMENT)]
     with ThreadPoolExecutor(min(len(pieces), os.cpu_count() or 1) or 1) as pool:
-        for name, hits in pool.map(lambda piece: (piece[0], _in_piece(root, *piece, wanted)), pieces):
+        for (name, _, _), hits in zip(
+            pieces, pool.map(lambda piece: _in_piece(root, piece, wanted), pieces), strict=True
+        ):
             findings += [Finding(name, needle) for needle in hits]
     return list(dict.fromkeys(findings))
 
@@ -89,8 +91,9 @@ def _in_bytes(data: bytes, needle: Needle) -> bool:
     return False
 
 
-def _in_piece(root: Path, name: str, start: int, end: int, wanted: Sequence[Needle]) -> set[Needle]:
-    """The needles that begin in bytes `start` to `end` of a file."""
+def _in_piece(root: Path, piece: tuple[str, int, int], wanted: Sequence[Needle]) -> set[Needle]:
+    """The needles that begin between the two offsets of a file."""
+    name, start, end = piece
     hits: set[Needle] = set()
     # One byte before and one after a match decide whether it is a word.
     margin = max(len(needle.text) for needle in wanted) + 1

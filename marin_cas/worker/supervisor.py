@@ -14,10 +14,11 @@ import signal
 import socket
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from marin_cas.worker import process, wire
+from marin_cas.worker import process, tool, wire
 from marin_cas.worker.redact import Redactor, spellings
 
 # A helper that ends when its pipe closes (multiprocessing's trackers) needs a moment after the tool.
@@ -29,21 +30,32 @@ class _ParentDied(BaseException):
     """Our forkserver ended: nobody wants this action any more."""
 
 
-def supervise(sock: socket.socket, server: int) -> None:
-    """Serves one action on `sock` and returns when nothing of it runs any more. `server` is our parent's pid."""
+def stand_by(control: socket.socket, taken: int, server: int) -> None:
+    """Waits for an action on `control`, says so on `taken`, and serves it. `server` is our parent's pid."""
     signal.signal(signal.SIGTERM, _on_parent_death)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGCHLD, lambda signum, frame: None)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     process.become_subreaper()
+    process.die_with(server, signal.SIGTERM)
+    sock: socket.socket | None = None
     try:
-        process.die_with(server, signal.SIGTERM)
-        line = wire.read_line(sock)
-        if line:
-            _Supervisor(sock, json.loads(line)).run()
+        ready = _Ready.make([control.fileno(), taken])
+        _, fds, _, _ = socket.recv_fds(control, 1, 1)
+        if fds:
+            os.write(taken, b"+")
+            os.close(taken)
+            control.close()
+            sock = socket.socket(fileno=fds[0])
+            line = wire.read_line(sock)
+            if line:
+                Supervisor(sock, ready, line).run()
+                return
     except (_ParentDied, OSError, ValueError) as error:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        end_all()
-        with contextlib.suppress(OSError):
-            wire.send(sock, {"broken": f"{type(error).__name__}: {error}"})
+        if sock is not None:
+            with contextlib.suppress(OSError):
+                wire.send(sock, {"broken": f"{type(error).__name__}: {error}"})
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    end_all()
 
 
 def _on_parent_death(signum: int, frame: object) -> None:
@@ -64,49 +76,71 @@ def end_all() -> None:
         time.sleep(0.002)
 
 
-class _Supervisor:
-    """One tool's life. `spec` has work, env, secrets (values), heavy, grace, timeout, log."""
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """A tool's process that waits for its order on `order`, and our ends of its pipes."""
 
-    def __init__(self, sock: socket.socket, spec: dict[str, Any]) -> None:
-        self.sock, self.spec = sock, spec
-        self.redactor = Redactor(spellings(spec["secrets"]))
-        self.lines = wire.Lines()
-        self.pid = 0
-        self.usage: Any = None
-        self.cpu_s, self.max_rss = 0.0, 0
-        self.ended: int | None = None
-        self.failure: dict[str, Any] | None = None
-        self.reason = ""
-        self.kill_at: float | None = None
-        self.deadline = time.monotonic() + spec["timeout"] if spec["timeout"] else None
+    pid: int
+    order: int
+    report: int
+    output: int
+    wakeup: int
 
-    def run(self) -> None:
+    @classmethod
+    def make(cls, foreign: list[int]) -> _Ready:
+        """Starts the process; it closes our ends and what is in `foreign`."""
+        order, order_end = os.pipe()
         report, report_end = os.pipe()
-        self.log = os.open(self.spec["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        # The tool writes its log by itself unless there are secrets to take out on the way.
-        output, output_end = os.pipe() if self.spec["secrets"] else (-1, self.log)
+        output, output_end = os.pipe()
         wakeup, wakeup_end = os.pipe()
-        for fd in (report, wakeup, wakeup_end, *([output] if output >= 0 else [])):
+        for fd in (report, output, wakeup, wakeup_end):
             os.set_blocking(fd, False)
-        self.sock.setblocking(True)
         signal.set_wakeup_fd(wakeup_end, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda signum, frame: None)
-
         supervisor = os.getpid()
         # Our handler must not run in the child before the child has dropped it.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-        self.pid = os.fork()
-        if self.pid == 0:
-            _become_tool(self.spec, supervisor, report_end, output_end, [report, wakeup, wakeup_end, output], self.sock)
+        pid = os.fork()
+        if pid == 0:
+            _become_tool(
+                supervisor, order, report_end, output_end, [order_end, report, output, wakeup, wakeup_end, *foreign]
+            )
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-        os.close(report_end)
-        if output >= 0:
-            os.close(output_end)
-        wire.send(self.sock, {"started": {"pid": self.pid}})
+        for fd in (order, report_end, output_end):
+            os.close(fd)
+        return cls(pid, order_end, report, output, wakeup)
 
-        self._watch(report, output, wakeup)
-        left = self._clear_descendants()
-        self._drain(report, output)
+
+class Supervisor:
+    """One tool's life. The order has work, log, env, secrets (values), heavy, grace, timeout."""
+
+    def __init__(self, sock: socket.socket, ready: _Ready, line: bytes) -> None:
+        spec = json.loads(line)
+        self.sock, self.ready, self.pid, self.line = sock, ready, ready.pid, line
+        self.grace: float = spec["grace"]
+        self.deadline = time.monotonic() + spec["timeout"] if spec["timeout"] else None
+        self.redactor = Redactor(spellings(spec["secrets"]))
+        self.log = -1
+        if spec["secrets"]:
+            # Else the tool writes its log by itself; with secrets they are taken out on the way.
+            self.log = os.open(spec["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self.lines = wire.Lines()
+        self.cpu_s, self.max_rss = 0.0, 0
+        self.ended: int | None = None
+        self.childless = False
+        self.failure: dict[str, Any] | None = None
+        self.reason = ""
+        self.kill_at: float | None = None
+
+    def run(self) -> None:
+        """Gives the order and stays until nothing of the tool runs any more."""
+        with open(self.ready.order, "wb", buffering=0) as order:
+            view = memoryview(self.line)
+            while view:
+                view = view[order.write(view) :]
+        wire.send(self.sock, {"started": {"pid": self.pid}})
+        self._watch(self.ready.report, self.ready.output, self.ready.wakeup)
+        left = [] if self.childless else self._clear_descendants()
+        self._drain(self.ready.report, self.ready.output)
         wire.send(self.sock, {"end": {
             "status": self.ended, "cpu_s": self.cpu_s, "max_rss": self.max_rss, "reason": self.reason,
             "left": left, "failure": self.failure,
@@ -114,7 +148,7 @@ class _Supervisor:
 
     def _watch(self, report: int, output: int, wakeup: int) -> None:
         poller = select.poll()
-        for fd in (report, wakeup, self.sock.fileno(), *([output] if output >= 0 else [])):
+        for fd in (report, output, wakeup, self.sock.fileno()):
             poller.register(fd, select.POLLIN)
         while self.ended is None:
             for fd, _ in poller.poll(self._wait_ms()):
@@ -154,7 +188,7 @@ class _Supervisor:
     def _end(self, signum: signal.Signals, reason: str) -> None:
         self.reason = self.reason or reason
         if signum == signal.SIGTERM:
-            self.kill_at = self.kill_at or time.monotonic() + self.spec["grace"]
+            self.kill_at = self.kill_at or time.monotonic() + self.grace
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signum)  # its session's first group; what left the group is found afterwards
         with contextlib.suppress(ProcessLookupError):
@@ -165,6 +199,7 @@ class _Supervisor:
             try:
                 pid, status, usage = os.wait4(-1, os.WNOHANG)
             except ChildProcessError:
+                self.childless = True  # nor grandchildren: an orphan would be ours
                 return
             if pid == 0:
                 return
@@ -187,7 +222,7 @@ class _Supervisor:
 
     def _drain(self, report: int, output: int) -> None:
         for fd in (report, output):
-            while fd >= 0 and (data := wire.read_some(fd)):
+            while data := wire.read_some(fd):
                 self._take(fd, report, data)
         self._write_log(self.redactor.end())
 
@@ -205,14 +240,12 @@ class _Supervisor:
                     wire.send(self.sock, message)
 
     def _write_log(self, data: bytes) -> None:
-        while data:
+        while data and self.log >= 0:
             data = data[os.write(self.log, data) :]
 
 
-def _become_tool(
-    spec: dict[str, Any], supervisor: int, report: int, output: int, close: list[int], sock: socket.socket
-) -> None:
-    """In the child: a session of its own, a clean environment, then the tool. Does not return."""
+def _become_tool(supervisor: int, order: int, report: int, output: int, foreign: list[int]) -> None:
+    """In the child: a session of its own, then at the order a clean environment and the tool. Does not return."""
     code = 1
     try:
         signal.set_wakeup_fd(-1)
@@ -221,26 +254,34 @@ def _become_tool(
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         os.setsid()
         process.die_with(supervisor, signal.SIGKILL)
-        null = os.open(os.devnull, os.O_RDONLY)
-        for source, target in ((null, 0), (output, 1), (output, 2)):
-            os.dup2(source, target)
-        sock.close()
-        for fd in (*close, null, output):
-            if fd > 2:
-                os.close(fd)
-        os.chdir(spec["work"])
-        if spec["heavy"]:
-            os.set_inheritable(report, True)
-            os.execve(sys.executable, [sys.executable, "-P", "-s", BOOT, "tool", str(report)], spec["env"])
-        os.environ.clear()
-        os.environ.update(spec["env"])
-        time.tzset()
-        from marin_cas.worker import tool
-
-        code = tool.main(report)
+        for fd in foreign:
+            os.close(fd)
+        with open(order, "rb") as file:
+            line = file.read()
+        if line:
+            spec = json.loads(line)
+            if not spec["secrets"]:
+                os.close(output)
+                output = os.open(spec["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            for source, target in ((os.open(os.devnull, os.O_RDONLY), 0), (output, 1), (output, 2)):
+                os.dup2(source, target)
+                if target != 1:
+                    os.close(source)
+            code = _run_tool(spec, report)
     except SystemExit as stop:
         code = stop.code if isinstance(stop.code, int) else 1
     except BaseException as error:
         os.write(2, f"{type(error).__name__}: {error}\n".encode())
     finally:
         os._exit(code)
+
+
+def _run_tool(spec: dict[str, Any], report: int) -> int:
+    os.chdir(spec["work"])
+    if spec["heavy"]:
+        os.set_inheritable(report, True)
+        os.execve(sys.executable, [sys.executable, "-P", "-s", BOOT, "tool", str(report)], spec["env"])
+    os.environ.clear()
+    os.environ.update(spec["env"])
+    time.tzset()
+    return tool.main(report)

@@ -1,4 +1,4 @@
-"""The tool's own process: confines itself, runs the tool, and says how it failed. The traceback goes to the log only."""
+"""The tool's own process: confines itself, runs the tool, says how it failed. Tracebacks go to the log only."""
 
 from __future__ import annotations
 

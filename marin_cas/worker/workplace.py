@@ -19,9 +19,14 @@ _TAIL_LINES = 20
 _TAIL_BYTES = 1 << 16
 
 
+def tmp_folder(key_folder: Path, fence: str) -> Path:
+    """The `TMPDIR` of an attempt: apart from its work folder, since a socket's path has at most 107 bytes."""
+    return key_folder.parent / f"t{fence[:12]}"
+
+
 @dataclass(frozen=True, slots=True)
 class Workplace:
-    """`work` is the tool's working directory. `tmp` is apart and short: a socket's path has at most 107 bytes."""
+    """`work` is the tool's working directory. `earlier` are the scratch folders of earlier attempts, newest first."""
 
     work: Path
     tmp: Path
@@ -34,7 +39,7 @@ class Workplace:
 
     def prepare(self, store: Store, request: Request, recipe: Recipe) -> None:
         """Lays it out and puts the inputs in. Raises MissingBlob, IntegrityError, EnvironmentProblem, OSError."""
-        DISK.remove_tree(self.work)
+        self._remove_stale()
         for folder in (self.work, self.tmp, self.scratch):
             os.makedirs(folder, exist_ok=True)
         os.symlink(self.tmp, self.work / "tmp")
@@ -50,6 +55,12 @@ class Workplace:
             os.mkdir(self.work / "earlier")
             for index, folder in enumerate(self.earlier):
                 os.symlink(folder, self.work / "earlier" / str(index))
+
+    def _remove_stale(self) -> None:
+        # The lease is ours, so whoever had these folders was killed, or is about to notice that it lost the key.
+        with contextlib.suppress(FileNotFoundError):
+            for name in os.listdir(self.work.parent):
+                _remove([self.work.parent / name, tmp_folder(self.work.parent, name)])
 
     def tail(self) -> tuple[str, ...]:
         """The log's last lines."""
