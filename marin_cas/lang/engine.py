@@ -40,9 +40,7 @@ class EngineFailure(Exception):
 class Engine:
     """One prelude bound to one set of builtins (`natives`)."""
 
-    def __init__(
-        self, natives: Mapping[str, Callable[..., Any]], cancelled: Callable[[], bool] | None = None
-    ) -> None:
+    def __init__(self, natives: Mapping[str, Callable[..., Any]], cancelled: Callable[[], bool] | None = None) -> None:
         self._cancelled = cancelled
         self._kept: BaseException | None = None
         self._options = starlark.EvalOptions(check_cancelled=self._check, max_callstack_size=_MAX_CALLS)
@@ -66,11 +64,7 @@ class Engine:
 
     def loads(self, parsed: Parsed) -> list[tuple[str, Mapping[str, str]]]:
         """The files that it loads, as written and in order, each with local name to exported name."""
-        return [
-            (load.module_id, dict(load.symbols))
-            for load in parsed.loads()
-            if load.module_id != PRELUDE_FILE
-        ]
+        return [(load.module_id, dict(load.symbols)) for load in parsed.loads() if load.module_id != PRELUDE_FILE]
 
     def evaluate(self, parsed: Parsed, modules: Mapping[str, Frozen]) -> Frozen:
         """Run a file once all it loads is there (`modules`, by the text in its load statements)."""
@@ -84,7 +78,8 @@ class Engine:
         except BaseException as error:
             self._fail(error)
 
-    def opaque(self, value: object) -> Any:
+    @staticmethod
+    def opaque(value: object) -> Any:
         """A Python object that passes through Starlark untouched."""
         return starlark.OpaquePythonObject(value)
 
@@ -134,4 +129,3 @@ def _dialect(*, rules: bool) -> starlark.Dialect:
     dialect.enable_f_strings = False
     dialect.enable_types = starlark.DialectTypes.ENABLE if rules else starlark.DialectTypes.DISABLE
     return dialect
-

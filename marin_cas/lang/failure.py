@@ -75,8 +75,7 @@ def parse_failure(text: str) -> Failure:
 def macro_chain(frames: Sequence[Frame]) -> tuple[str, ...]:
     """One line for each macro between the BUILD file and the call, innermost last."""
     return _shortened(
-        f"{outer.location} in macro `{inner.function}` ({inner.location})"
-        for outer, inner in pairwise(frames)
+        f"{outer.location} in macro `{inner.function}` ({inner.location})" for outer, inner in pairwise(frames)
     )
 
 

@@ -1,11 +1,12 @@
 """One call of a rule's implementation: what goes into Starlark, what it may ask for, and what comes back.
 
-Artifacts are objects that Starlark can hold and hand on, and nothing else; here they are told from plain values by
-being none.
+Artifacts are objects that Starlark can hold and hand on, and nothing else. Values cross as one JSON text beside the
+list of the artifacts in it: anything else would cost some microseconds for each number and string.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -33,6 +34,7 @@ RUN_ARGUMENTS = {
 _TYPES = {"string": str, "int": int, "dict": dict, "list": list, "bool": bool}
 _OPTIONAL = ("code", "code_revision", "name", "resources")
 _PLAIN = (str, int, float, bool, type(None))
+_WORD = 1 << 63
 
 
 @dataclass(slots=True)
@@ -45,18 +47,26 @@ class Invocation:
     expand: Callable[[str, Any], Any] | None
     opaque: Callable[[object], Any]
 
-    def call(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
-        """What the prelude builds `ctx` from."""
+    def call(self, attrs: Mapping[str, Any]) -> list[Any]:
+        """What the prelude builds `ctx` from: a JSON text and the artifacts that it counts."""
         label = self.declaration.label
-        return {
+        crossing = _Crossing()
+        given = {
             "label": {"package": label.package, "name": label.name, "text": str(label)},
-            "attrs": [[name, *self._attribute(value)] for name, value in attrs.items()],
+            "attrs": [[name, *crossing.attribute(value)] for name, value in attrs.items()],
         }
+        text = json.dumps(given, ensure_ascii=False, allow_nan=False)
+        return [text, [self.opaque(artifact) for artifact in crossing.artifacts]]
 
-    def on_run(self, given: dict[str, Any]) -> dict[str, Any]:
+    def answer(self, answer: list[Any]) -> list[tuple[int, dict[str, Any]]]:
+        """The providers that the implementation returned: number and fields."""
+        text, artifacts = answer
+        return _restored(json.loads(text), artifacts) if artifacts else json.loads(text)
+
+    def on_run(self, text: str, artifacts: list[Any]) -> list[Any]:
+        """Returns the outputs' artifacts in the order of `outputs`."""
+        given: dict[str, Any] = _restored(json.loads(text), artifacts)
         for name, value in given.items():
-            if not name:
-                raise RequestError("`ctx.actions.run` takes its arguments by name")
             kind = RUN_ARGUMENTS.get(name)
             if kind is None:
                 raise RequestError(
@@ -88,7 +98,7 @@ class Invocation:
                     raise RequestError(f"the input `{name}` is not an artifact but {item!r}")
         arguments = dict(given)
         made = self.run(arguments.pop("name", None) or "", arguments)
-        return {name: self.opaque(artifact) for name, artifact in made.items()}
+        return [self.opaque(made[name]) for name in outputs]
 
     def on_identity(self, artifact: Any) -> str:
         if isinstance(artifact, (*_PLAIN, list, dict)):
@@ -111,7 +121,16 @@ class Invocation:
         deps = [dep for value in attrs.values() for dep in _deps(value)]
         return [dep for dep in _unique(deps) if provider not in dep.providers]
 
-    def _attribute(self, value: Any) -> tuple[str, Any]:
+
+class _Crossing:
+    """Values on their way into Starlark; `artifacts` are those met so far."""
+
+    def __init__(self) -> None:
+        self.artifacts: list[Any] = []
+        self._marked = False
+
+    def attribute(self, value: Any) -> tuple[str, Any]:
+        """How the prelude has to read an attribute's value, and the value."""
         match value:
             case Dep():
                 return "dep", self._dep(value)
@@ -120,24 +139,48 @@ class Invocation:
             case [[Dep(), _], *_] | [(Dep(), _), *_]:
                 return "pairs", [[self._dep(dep), weight] for dep, weight in value]
             case dict() if value and all(isinstance(dep, Dep) for dep in value.values()):
-                return "dict", {name: self._dep(dep) for name, dep in value.items()}
-        return "plain", self._wrapped(value)
+                return "dict", [[name, self._dep(dep)] for name, dep in value.items()]
+        self._marked = False
+        crossed = self._value(value)
+        return ("marked" if self._marked else "plain"), crossed
 
     def _dep(self, dep: Dep) -> dict[str, Any]:
         providers = {
-            name: {field: self._wrapped(value) for field, value in fields.items()}
+            name: {field: self._value(value) for field, value in fields.items()}
             for name, fields in dep.providers.items()
         }
         return {"label": str(dep.label), "kind": dep.kind, "providers": providers}
 
-    def _wrapped(self, value: Any) -> Any:
-        if isinstance(value, _PLAIN):
+    def _value(self, value: Any) -> Any:
+        kind = type(value)
+        if kind is str or kind is float or kind is bool or value is None:
             return value
-        if isinstance(value, (list, tuple)) and type(value) in (list, tuple):
-            return [self._wrapped(item) for item in value]
+        if kind is int:
+            if -_WORD <= value < _WORD:
+                return value
+            self._marked = True
+            return {"int__": str(value)}
+        if kind is list or kind is tuple:
+            return [self._value(item) for item in value]
         if isinstance(value, Mapping):
-            return {name: self._wrapped(item) for name, item in value.items()}
-        return self.opaque(value)
+            names = list(value)
+            if len(names) < 2 or names == sorted(names):
+                return {name: self._value(item) for name, item in value.items()}
+            self._marked = True
+            return {"items__": [[name, self._value(item)] for name, item in value.items()]}
+        self._marked = True
+        self.artifacts.append(value)
+        return {"artifact__": len(self.artifacts) - 1}
+
+
+def _restored(value: Any, artifacts: list[Any]) -> Any:
+    if type(value) is dict:
+        if len(value) == 1 and "artifact__" in value:
+            return artifacts[value["artifact__"]]
+        return {name: _restored(item, artifacts) for name, item in value.items()}
+    if type(value) is list:
+        return [_restored(item, artifacts) for item in value]
+    return value
 
 
 def _deps(value: Any) -> list[Dep]:

@@ -6,29 +6,22 @@ wrong is a RequestError with a place.
 
 from __future__ import annotations
 
-import ast
-import warnings
 from collections.abc import Callable, Mapping
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn
 
-from marin_cas.errors import Interrupted, Location, MarinError, RequestError, did_you_mean
+from marin_cas.errors import Location, MarinError, RequestError, did_you_mean
 from marin_cas.label import Label
-from marin_cas.lang import messages, sources
+from marin_cas.lang import blame, messages, sources
 from marin_cas.lang.engine import Engine, EngineFailure, Frozen
-from marin_cas.lang.failure import Failure, callers, macro_chain, parse_failure, placed
+from marin_cas.lang.failure import CALLED, parse_failure
 from marin_cas.lang.folders import BUILD_FILE, Folders
 from marin_cas.lang.glob import glob
 from marin_cas.lang.invocation import Invocation
 from marin_cas.lang.package import PackageBuilder
-from marin_cas.lang.prelude import BUILD_NAMES, BZL_NAMES
-from marin_cas.lang.registry import Registry, assignments
+from marin_cas.lang.registry import Registry
 from marin_cas.lang.sources import Load, Places, Source
 from marin_cas.lang.values import Declaration, Package, ProviderDef, RuleDef
-
-_WORDS = ("abs", "all", "any", "bool", "dict", "dir", "enumerate", "fail", "float", "getattr", "hasattr", "int", "json")
-_MORE_WORDS = ("len", "list", "max", "min", "range", "repr", "reversed", "sorted", "str", "struct", "tuple", "type")
 
 
 class Loader:
@@ -43,6 +36,7 @@ class Loader:
         self._places = Places(root, marin_rules)
         self._folders = Folders(root, self.watched)
         self._registry = Registry()
+        self._blame = blame.Blame(self._registry, self._places)
         self._packages: dict[str, Package] = {}
         self._bzl: dict[Label, Frozen] = {}
         self._reach: dict[Label, tuple[Label, ...]] = {}  # each loaded file, with what it loads directly or not
@@ -52,6 +46,10 @@ class Loader:
         self._engine = Engine(self._natives(), cancelled)
 
     # What others ask for.
+
+    @property
+    def root(self) -> Path:
+        return self._places.root
 
     def package(self, name: str) -> Package:
         """The package, evaluated once. RequestError when there is none, or when its BUILD file is wrong."""
@@ -101,17 +99,19 @@ class Loader:
         invocation = Invocation(declaration, run, identity, expand, self._engine.opaque)
         outer, self._invoked = self._invoked, invocation
         try:
-            answer = self._engine.call(self._bzl[rule.bzl], f"call__{rule.name}", invocation.call(attrs))
+            answer = self._engine.call(self._bzl[rule.bzl], CALLED + rule.name, invocation.call(attrs))
         except EngineFailure as failure:
-            self._fail_in_rule(failure, invocation, attrs)
+            raise self._blame.in_rule(failure, invocation, attrs) from None
         finally:
             self._invoked = outer
         made: dict[str, dict[str, Any]] = {}
-        for number, fields in answer:
+        for number, fields in invocation.answer(answer):
             name = self._registry.provider(number).name
             if name in made:
                 raise RequestError(
-                    f"the rule `{rule.name}` returns `{name}` twice", where=rule.location, notes=_target(declaration)
+                    f"the rule `{rule.name}` returns `{name}` twice",
+                    where=rule.location,
+                    notes=blame.target(declaration),
                 )
             made[name] = fields
         return made
@@ -139,7 +139,7 @@ class Loader:
         try:
             self._engine.evaluate(source.parsed, modules)
         except EngineFailure as failure:
-            self._fail(failure, source, build=True)
+            raise self._blame.in_file(failure, source, build=True) from None
         finally:
             self._building = None
         return builder.finish(self._reached(source))
@@ -162,7 +162,7 @@ class Loader:
             if load is None:
                 self._define(label, source)
             elif load.label in opened:
-                raise _cycle([*stack, (load.label, load.location)])
+                raise blame.cycle([*stack, (load.label, load.location)])
             else:
                 stack.append((load.label, load.location))
 
@@ -180,22 +180,17 @@ class Loader:
             raise RequestError(f"cannot read `{file}`: {error.strerror}", where=where) from None
         # The builtins are put before the first line, and a compound statement may not follow on the same line.
         if not text.startswith(("#", '"', "'", 'r"')):
-            raise RequestError(
-                "the first line of a .bzl file is a docstring or a comment", where=Location(file, 1)
-            )
+            raise RequestError("the first line of a .bzl file is a docstring or a comment", where=Location(file, 1))
         return self._parse(file, text, label.package, label.repo, rules=True)
 
     def _define(self, label: Label, source: Source) -> None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            names = assignments(ast.parse(source.text))
         self._defining = True
         try:
             self._bzl[label] = self._engine.evaluate(source.parsed, self._modules(source))
-            self._registry.finish(label, names)
+            self._registry.finish(label, source.assigned)
         except EngineFailure as failure:
             self._registry.abandon()
-            self._fail(failure, source, build=False)
+            raise self._blame.in_file(failure, source, build=False) from None
         except MarinError:
             self._registry.abandon()
             self._bzl.pop(label, None)
@@ -220,19 +215,24 @@ class Loader:
         return tuple(reached)
 
     def _parse(self, file: str, text: str, package: str, repo: str, *, rules: bool) -> Source:
-        whole = text + _epilogue(text) if rules else text
+        assigned = sources.assignments(text) if rules else ()
+        # Python calls a file's rules through functions added at its end: it can call exported names only, `_x` is none.
+        calls = "".join(f"def {CALLED}{name}(given__): return {name}(ctx__ = given__)\n" for name, _, _ in assigned or ())
         try:
-            parsed = self._engine.parse(file, whole, rules=rules)
+            parsed = self._engine.parse(file, f"{text}\n{calls}" if calls else text, rules=rules)
         except EngineFailure as failure:
             if found := messages.unclosed_bracket(text):
                 raise RequestError(found[1], where=Location(file, found[0])) from None
-            message, hint = messages.explain(parse_failure(failure.text).message, build=not rules)
-            raise RequestError(message, where=parse_failure(failure.text).at or Location(file), hint=hint) from None
+            told = parse_failure(failure.text)
+            message, hint = messages.explain(told.message, build=not rules)
+            raise RequestError(message, where=told.at or Location(file), hint=hint) from None
+        if assigned is None:
+            raise RequestError("a rule file may use only what Starlark and Python share", where=Location(file))
         loads = []
         for module, names in self._engine.loads(parsed):
             where = Location(file, sources.load_line(text, module))
             loads.append(Load(module, sources.load_label(module, package, repo, where), names, where))
-        return Source(file, text, parsed, tuple(loads))
+        return Source(file, text, parsed, tuple(loads), assigned)
 
     # What files and implementations call.
 
@@ -249,9 +249,10 @@ class Loader:
             "native__package": lambda visibility, stack: self._build("package").set_defaults(visibility, stack),
             "native__exports_files": lambda files: self._build("exports_files").export(files),
             "native__identity": lambda artifact: self._invocation("identity").on_identity(artifact),
-            "native__run": lambda given: self._invocation("ctx.actions.run").on_run(given),
+            "native__run": lambda text, artifacts: self._invocation("ctx.actions.run").on_run(text, artifacts),
             "native__expand": lambda schema, value: self._invocation("ctx.expand").on_expand(schema, value),
-            "native__bad_value": _bad_value,
+            "native__artifact": lambda: Engine.opaque(None),
+            "native__bad_value": blame.bad_value,
             "native__bad_field": self._on_bad_field,
         }
 
@@ -275,8 +276,9 @@ class Loader:
             raise RequestError("`provider` is called at the top of a .bzl file, not from here")
         return self._registry.add_provider(doc, fields, stack)
 
-    def _on_declare(self, number: int, encoded: str, stack: str) -> None:
-        rule = self._registry.rule(number)
+    def _on_declare(self, declared: str) -> None:
+        number, encoded, stack = declared.split("\n", 2)
+        rule = self._registry.rule(int(number))
         self._build(rule.name).declare(rule, encoded, stack)
 
     def _on_positional(self, number: int) -> NoReturn:
@@ -298,113 +300,3 @@ class Loader:
             f"`{provider.name}` has no field `{name}`",
             hint=did_you_mean(name, provider.fields) or f"its fields are {', '.join(provider.fields)}",
         )
-
-    # What went wrong.
-
-    def _fail(self, failure: EngineFailure, source: Source, *, build: bool) -> NoReturn:
-        """An error while a file ran: raised by a builtin, by fail(), or by the engine itself."""
-        told = parse_failure(failure.text)
-        outer = told.frames[0].location if told.frames else told.at
-        cause = failure.cause
-        if isinstance(cause, Interrupted) or (cause is not None and not isinstance(cause, MarinError)):
-            raise cause
-        if cause is not None:
-            raise placed(cause, outer if build else told.at, macro_chain(told.frames) if build else callers(told))
-        message, hint = messages.explain(told.message, build=build)
-        if name := messages.unknown_name(told.message):
-            raise self._unknown(name, source, told, build=build)
-        if name := messages.missing_symbol(told.message):
-            load = next((load for load in source.loads if name in load.names.values()), None)
-            message = f"`{load.label if load else 'the loaded file'}` does not define `{name}`"
-            raise RequestError(message, where=told.at, hint=hint)
-        if told.message.startswith("fail: ") and build:
-            raise RequestError(message, where=outer, notes=macro_chain(told.frames))
-        raise RequestError(message, where=told.at or Location(source.file), notes=callers(told), hint=hint)
-
-    def _unknown(self, name: str, source: Source, told: Failure, *, build: bool) -> RequestError:
-        known = set(BUILD_NAMES if build else BZL_NAMES) | {*_WORDS, *_MORE_WORDS}
-        known.update(local for load in source.loads for local in load.names)
-        rule = self._registry.rules.get(name)
-        label = rule.bzl if rule and not rule.native else self._places.defining(name)
-        if label is not None:
-            hint = f'load it first: load("{label}", "{name}")'
-        else:
-            hint = did_you_mean(name, known)
-            hint = hint or did_you_mean(name, {*known, *self._registry.rules})
-        return RequestError(f"`{name}` is not defined", where=told.at, notes=callers(told), hint=hint)
-
-    def _fail_in_rule(self, failure: EngineFailure, invocation: Invocation, attrs: Mapping[str, Any]) -> NoReturn:
-        declaration = invocation.declaration
-        told = parse_failure(failure.text)
-        cause = failure.cause
-        if isinstance(cause, Interrupted) or (cause is not None and not isinstance(cause, MarinError)):
-            raise cause
-        if cause is not None and cause.where is not None:
-            raise cause
-        inside = f"in rule `{declaration.rule.name}` ({told.at or declaration.rule.location})"
-        if cause is not None:
-            raise placed(cause, declaration.location, (*declaration.chain, inside))
-        message, hint = messages.explain(told.message, build=False)
-        if told.message.startswith("fail: "):
-            raise RequestError(message, where=declaration.location, notes=(*declaration.chain, inside))
-        field = messages.missing_field(told.message)
-        if field in self._registry.providers and (lacking := invocation.lacking(attrs, told.expression, field)):
-            raise RequestError(
-                "; ".join(
-                    f"`{dep.label}` ({dep.kind}) has no `{field}`: it has {', '.join(dep.providers) or 'no providers'}"
-                    for dep in lacking[:3]
-                ),
-                where=declaration.location,
-                notes=(*declaration.chain, inside),
-            )
-        if field and told.expression == f"ctx.attr.{field}":
-            message = f"the rule `{declaration.rule.name}` has no attribute `{field}`"
-        raise RequestError(message, where=told.at, notes=(*callers(told), *_target(declaration)), hint=hint)
-
-
-def _target(declaration: Declaration) -> tuple[str, ...]:
-    return (f"for `{declaration.label}` ({declaration.location})", *declaration.chain)
-
-
-def _cycle(stack: list[tuple[Label, Location]]) -> RequestError:
-    start = next(index for index, (label, _) in enumerate(stack) if label == stack[-1][0])
-    path = stack[start:]
-    return RequestError(
-        f"`{path[0][0]}` loads itself",
-        where=path[1][1],
-        notes=tuple(
-            f"`{label}` loads `{loaded}` ({where})"
-            for (label, _), (loaded, where) in pairwise(path)
-        ),
-        hint="move what both need into a third file",
-    )
-
-
-def _epilogue(text: str) -> str:
-    """Functions by which Python calls the file's rules: only exported names can be called, and `_x` is none."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            tree = ast.parse(text)
-    except (SyntaxError, ValueError):
-        return ""
-    names = dict.fromkeys(name for name, _, _ in assignments(tree))
-    return "\n" + "".join(f"def call__{name}(call__): return {name}(ctx__ = call__)\n" for name in names)
-
-
-def _bad_value(what: str, problem: str, detail: str) -> NoReturn:
-    subject = f"`{what}`" if what else "it"
-    match problem:
-        case "number":
-            raise RequestError(f"{subject} is not a finite number", hint="NaN and infinities are refused")
-        case "key":
-            raise RequestError(f"{subject} has the key `{detail}`: keys are strings", hint=f'write `"{detail}"`')
-        case "struct":
-            raise RequestError(f"the field {subject} of a provider holds a struct", hint="use a dict")
-        case "select":
-            raise RequestError("`select` takes a dict from conditions to values")
-        case "implementation":
-            raise RequestError(f"`implementation` of a rule is a function, not a {detail}")
-        case "return":
-            raise RequestError(f"a rule's implementation returns a list of providers, not a {detail}")
-    raise RequestError(f"{subject} is a {detail}, not a plain value", hint="use text, numbers, lists and dicts")

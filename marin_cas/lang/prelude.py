@@ -7,7 +7,7 @@ a provider's constructor) is a closure here; Python sees plain values and number
 BUILD_NAMES = ("alias", "exports_files", "filegroup", "glob", "package", "select")
 BZL_NAMES = (*BUILD_NAMES, "DefaultInfo", "attr", "identity", "provider", "rule")
 
-PRELUDE = '''
+PRELUDE = """
 # NaN is greater than any other number in Starlark, so two comparisons find NaN and both infinities. They must be
 # found here: json.encode and the hand-over to Python turn them into None.
 _MAX = 1.7976931348623157e308
@@ -35,22 +35,45 @@ def _check(what, value):
     else:
         native__bad_value(what, "kind", kind)
 
-# As _check, for the fields of a provider: artifacts may be in them, structs may not (they would come back as dicts).
-def _check_field(what, value):
+# Single values that cross to Python and back cost a call of Python's json each, so whole structures cross as one JSON
+# text, beside a list of the artifacts in them. What JSON would lose is marked: artifacts, the order of a dict's keys
+# (json.decode sorts them) and integers beyond 64 bits (json.decode makes them floats).
+def _taken(value, artifacts):
     kind = type(value)
-    if kind == "struct":
-        native__bad_value(what, "struct", "")
-    elif kind == "list" or kind == "tuple":
-        for item in value:
-            if type(item) != "string":
-                _check_field(what, item)
-    elif kind == "dict":
-        for key, item in value.items():
+    if kind == "dict":
+        if len(value) == 1:
+            for mark, content in value.items():
+                if mark == "artifact__":
+                    return artifacts[content]
+                if mark == "items__":
+                    return {key: _taken(item, artifacts) for key, item in content}
+                if mark == "int__":
+                    return int(content)
+        return {key: _taken(item, artifacts) for key, item in value.items()}
+    if kind == "list":
+        return [_taken(item, artifacts) for item in value]
+    return value
+
+def _given(what, value, artifacts):
+    kind = type(value)
+    if kind == "string" or kind == "int" or kind == "bool" or kind == "NoneType":
+        return value
+    if kind == "list" or kind == "tuple":
+        return [_given(what, item, artifacts) for item in value]
+    if kind == "dict":
+        for key in value:
             if type(key) != "string":
                 native__bad_value(what, "key", repr(key))
-            _check_field(what + "." + key, item)
-    elif kind == "float" or kind == "function" or kind == "range":
-        _check(what, value)
+        return {key: _given(what + "." + key, item, artifacts) for key, item in value.items()}
+    if kind == _ARTIFACT:
+        artifacts.append(value)
+        return {"artifact__": len(artifacts) - 1}
+    if kind == "struct":
+        native__bad_value(what, "struct", "")
+    _check(what, value)
+    return value
+
+_ARTIFACT = type(native__artifact())
 
 def _declare(rule_id, args, kwargs):
     if args:
@@ -58,7 +81,7 @@ def _declare(rule_id, args, kwargs):
     for name, value in kwargs.items():
         if type(value) != "string":
             _check(name, value)
-    native__declare(rule_id, json.encode(kwargs), str(call_stack(strip_frames = 2)))
+    native__declare(str(rule_id) + "\\n" + json.encode(kwargs) + "\\n" + str(call_stack(strip_frames = 2)))
 
 def _native_rule(rule_id):
     def declare(*args, **kwargs):
@@ -128,54 +151,66 @@ def exports_files(files):
 
 identity = native__identity
 
-def _dep(value):
+def _dep(value, artifacts):
     if value == None:
         return None
     return struct(
         label = value["label"],
         kind = value["kind"],
-        **{name: struct(**fields) for name, fields in value["providers"].items()}
+        **{name: struct(**_taken(fields, artifacts)) for name, fields in value["providers"].items()}
     )
 
-def _attribute(shape, value):
+def _attribute(shape, value, artifacts):
+    if shape == "plain":
+        return value
+    if shape == "marked":
+        return _taken(value, artifacts)
     if shape == "dep":
-        return _dep(value)
+        return _dep(value, artifacts)
     if shape == "list":
-        return [_dep(v) for v in value]
+        return [_dep(dep, artifacts) for dep in value]
     if shape == "dict":
-        return {name: _dep(v) for name, v in value.items()}
-    if shape == "pairs":
-        return [(_dep(v), weight) for v, weight in value]
-    return value
+        return {name: _dep(dep, artifacts) for name, dep in value}
+    return [(_dep(dep, artifacts), weight) for dep, weight in value]
 
 def _run(*args, **kwargs):
     if args:
-        native__run({"": None})
-    for name in ("params", "settings", "env", "resources"):
-        if name in kwargs:
-            _check(name, kwargs[name])
-    return native__run(kwargs)
+        native__bad_value("ctx.actions.run", "positional", "")
+    artifacts = []
+    given = {}
+    for name, value in kwargs.items():
+        if name == "inputs" or name == "code":
+            given[name] = _given(name, value, artifacts)
+        else:
+            _check(name, value)
+            given[name] = value
+    made = native__run(json.encode(given), artifacts)
+    return {name: made[n] for n, name in enumerate(kwargs["outputs"])}
 
 def _expand(schema, value):
     _check("value", value)
     return native__expand(schema, value)
 
 def _invoke(implementation, call):
+    text, artifacts = call
+    given = json.decode(text)
     result = implementation(struct(
-        label = struct(**call["label"]),
-        attr = struct(**{name: _attribute(shape, value) for name, shape, value in call["attrs"]}),
+        label = struct(**given["label"]),
+        attr = struct(**{name: _attribute(shape, value, artifacts) for name, shape, value in given["attrs"]}),
         actions = struct(run = _run),
         expand = _expand,
     ))
     if type(result) != "list" and type(result) != "tuple":
         result = [result]
     answer = []
+    artifacts = []
     for info in result:
         if type(info) != "struct" or not hasattr(info, "provider__"):
             native__bad_value("", "return", type(info))
-        fields = {name: getattr(info, name) for name in dir(info) if name != "provider__"}
-        for name, value in fields.items():
-            _check_field(name, value)
+        fields = {}
+        for name in dir(info):
+            if name != "provider__":
+                fields[name] = _given(name, getattr(info, name), artifacts)
         answer.append([info.provider__, fields])
-    return answer
-'''
+    return [json.encode(answer), artifacts]
+"""

@@ -6,8 +6,7 @@ assignments do. While a file runs its rules are pending; `finish` names them.
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -128,7 +127,7 @@ class Registry:
             raise RequestError("a provider is made by a rule's implementation, not while its own file is loaded")
         return provider
 
-    def finish(self, bzl: Label, names: list[tuple[str, int, int]]) -> None:
+    def finish(self, bzl: Label, names: Sequence[tuple[str, int, int]]) -> None:
         """Names what the file `bzl` made: `names` are its top-level assignments with first and last line."""
         rules, providers = self._unfinished
         taken: set[str] = set()
@@ -172,31 +171,12 @@ class Registry:
         )
 
 
-def assignments(tree: ast.Module) -> list[tuple[str, int, int]]:
-    """The names that a rule file's top-level statements assign, with the statement's first and last line."""
-    found = []
-    for statement in tree.body:
-        targets = (
-            statement.targets
-            if isinstance(statement, ast.Assign)
-            else [statement.target]
-            if isinstance(statement, ast.AnnAssign)
-            else []
-        )
-        found += [
-            (target.id, statement.lineno, statement.end_lineno or statement.lineno)
-            for target in targets
-            if isinstance(target, ast.Name)
-        ]
-    return found
-
-
 def _pending(stack: str, **fields: Any) -> _Pending:
     frames = parse_stack(stack)
     return _Pending(frames[-1].location, frames[0].line, fields)
 
 
-def _name(made: _Pending, names: list[tuple[str, int, int]], taken: set[str], what: str) -> str:
+def _name(made: _Pending, names: Sequence[tuple[str, int, int]], taken: set[str], what: str) -> str:
     for name, first, last in names:
         if first <= made.line <= last and name not in taken:
             taken.add(name)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,12 +30,16 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A file that is parsed but has not run. `file` is how places in it are shown."""
+    """A file that is parsed but has not run. `file` is how places in it are shown.
+
+    `assigned` are the names that a rule file's top-level statements assign, with first and last line of each.
+    """
 
     file: str
     text: str
     parsed: Parsed
     loads: tuple[Load, ...]
+    assigned: tuple[tuple[str, int, int], ...] = ()
 
 
 def read_text(path: Path, file: str) -> str:
@@ -44,6 +50,27 @@ def read_text(path: Path, file: str) -> str:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise RequestError("the file is not UTF-8 text", where=Location(file, line)) from None
+
+
+def assignments(text: str) -> tuple[tuple[str, int, int], ...] | None:
+    """See `Source.assigned`; None when Python cannot parse the text."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+    found = []
+    for statement in tree.body:
+        match statement:
+            case ast.Assign(targets=targets):
+                names = [target.id for target in targets if isinstance(target, ast.Name)]
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                names = [name]
+            case _:
+                continue
+        found += [(name, statement.lineno, statement.end_lineno or statement.lineno) for name in names]
+    return tuple(found)
 
 
 def load_line(text: str, module: str) -> int:
@@ -62,9 +89,7 @@ def load_label(text: str, package: str, repo: str, where: Location) -> Label:
         hint = f"did you mean `{text}.bzl`?" if ":" in text else f"did you mean `{text}:NAME.bzl`?"
         raise RequestError(f"`{text}` cannot be loaded: only .bzl files can", where=where, hint=hint)
     if label.repo not in ("", MARIN):
-        raise RequestError(
-            f"there is no repository `@{label.repo}`", where=where, hint=f"the only one is `@{MARIN}`"
-        )
+        raise RequestError(f"there is no repository `@{label.repo}`", where=where, hint=f"the only one is `@{MARIN}`")
     return label
 
 
