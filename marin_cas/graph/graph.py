@@ -77,15 +77,15 @@ def load_graph(
 ) -> Graph:
     """Load what the roots need. Raises one RequestError that lists every problem found.
 
-    With `closure=False` only the roots themselves; what they name need not exist. With `strict=False` visibility and
-    clashing `name@version` are let pass, as a query must show a graph in which they are wrong.
+    With `closure=False` only the roots themselves; what they name need not exist, and is not checked. With
+    `strict=False` visibility and clashing `name@version` are let pass, as a query must show where they are wrong.
     """
     builder = _Builder(loader, Coercer(defines or {}, profile))
     roots = tuple(dict.fromkeys(roots))
     builder.load(roots, closure)
     raise_all(builder.errors)
     heights = builder.heights(closure)
-    if strict:
+    if strict and closure:
         raise_all(
             [
                 *check_visibility(builder.targets.values(), builder.targets, builder.packages),

@@ -151,9 +151,10 @@ class _Parser:
             if index:
                 if index >= least and self._peek().is_mark(")"):
                     break
-                if not self._peek().is_mark(","):
-                    found = self._peek()
-                    raise self._error(found, f"expected `,` and `{name}`, found {found}", f"write `{verb.usage}`")
+                found = self._peek()
+                if not found.is_mark(","):
+                    due = f"`)` to close `{verb.name}(`" if index >= least else f"`,` and `{name}`"
+                    raise self._error(found, f"expected {due}, found {found}", f"write `{verb.usage}`")
                 self._take()
             arguments.append(self._expression() if kind == EXPRESSION else self._word(verb, name, kind))
         close = self._take()

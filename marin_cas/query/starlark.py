@@ -13,7 +13,8 @@ from marin_cas.label import Label
 
 def written(target: Target) -> str:
     """The target's call with the attributes that its BUILD file gave, below a comment that says where that was."""
-    lines = [f"# {target.location}", *(f"# {frame}" for frame in target.chain), f"{target.kind}("]
+    places = target.chain or (str(target.location),)
+    lines = [*(f"# {place}" for place in places), f"{target.kind}("]
     lines.append(f"    name = {value(target.label.name)},")
     for name, item in target.attrs.items():
         if name in target.given:
@@ -32,7 +33,7 @@ def value(item: Any, depth: int = 0) -> str:
         return json.dumps(item, ensure_ascii=False)
     if isinstance(item, Mapping):
         pairs = [f"{value(str(key))}: {value(member, depth + 1)}" for key, member in item.items()]
-        return "{" + _members(pairs, inner, outer, len(pairs) > 0) + "}"
+        return "{" + _members(pairs, inner, outer, len(pairs) > 1) + "}"
     if isinstance(item, list | tuple):
         members = [value(member, depth + 1) for member in item]
         return "[" + _members(members, inner, outer, len(members) > 1) + "]"

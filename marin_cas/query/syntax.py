@@ -44,7 +44,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """`first op x op y ...`, from left to right; operators are `+`, `-` and `^`. Flat, so that long ones nest nothing."""
+    """`first op x op y ...`, from left to right; operators are `+`, `-` and `^`. Flat: long ones nest nothing."""
 
     first: Expression
     rest: tuple[tuple[str, Expression], ...]
