@@ -20,8 +20,8 @@ from marin_cas.lang.registry import Registry
 from marin_cas.lang.sources import Places, Source
 from marin_cas.lang.values import Declaration
 
-_WORDS = ("abs", "all", "any", "bool", "dict", "dir", "enumerate", "fail", "float", "getattr", "hasattr", "int", "json")
-_MORE_WORDS = ("len", "list", "max", "min", "range", "repr", "reversed", "sorted", "str", "struct", "tuple", "type")
+# The language's own words that a typing error comes close to; short ones like `int` would be taken for anything.
+_WORDS = ("enumerate", "getattr", "hasattr", "range", "reversed", "sorted", "struct", "tuple", "True", "False", "None")
 
 
 class Blame:
@@ -52,15 +52,15 @@ class Blame:
         return RequestError(message, where=told.at or Location(source.file), notes=callers(told), hint=hint)
 
     def _unknown(self, name: str, source: Source, told: Failure, *, build: bool) -> RequestError:
-        known = set(BUILD_NAMES if build else BZL_NAMES) | {*_WORDS, *_MORE_WORDS}
-        known.update(local for load in source.loads for local in load.names)
+        known = {*(BUILD_NAMES if build else BZL_NAMES), *(local for load in source.loads for local in load.names)}
         rule = self._registry.rules.get(name)
         label = rule.bzl if rule and not rule.native else self._places.defining(name)
-        if label is not None:
+        if build and name in BZL_NAMES:
+            hint = "it is for .bzl files"
+        elif label is not None:
             hint = f'load it first: load("{label}", "{name}")'
         else:
-            hint = did_you_mean(name, known)
-            hint = hint or did_you_mean(name, {*known, *self._registry.rules})
+            hint = did_you_mean(name, {*known, *self._registry.rules}) or did_you_mean(name, _WORDS)
         return RequestError(f"`{name}` is not defined", where=told.at, notes=callers(told), hint=hint)
 
     def in_rule(self, failure: EngineFailure, invocation: Invocation, attrs: Mapping[str, Any]) -> BaseException:

@@ -14,6 +14,7 @@ from typing import Any
 from marin_cas.errors import RequestError, did_you_mean
 from marin_cas.lang.values import Declaration, Dep
 
+_KINDS = {"string": (str,), "int": (int,), "dict": (dict,), "list": (list,), "bool": (bool,), "revision": (int, str)}
 RUN_ARGUMENTS = {
     "tool": "string",
     "revision": "int",
@@ -27,12 +28,11 @@ RUN_ARGUMENTS = {
     "secrets": "list",
     "env": "dict",
     "heavy": "bool",
-    "code": "string",
-    "code_revision": "int",
+    "code": "string",  # a user's function, "path.py:name"
+    "code_revision": "revision",  # stands for the code's identity where it is declared
     "name": "string",
 }
-_TYPES = {"string": str, "int": int, "dict": dict, "list": list, "bool": bool}
-_OPTIONAL = ("code", "code_revision", "name", "resources")
+_NEEDED = ("tool", "revision", "outputs")
 _PLAIN = (str, int, float, bool, type(None))
 _WORD = 1 << 63
 
@@ -73,23 +73,21 @@ class Invocation:
                     f"`ctx.actions.run` has no argument `{name}`",
                     hint=did_you_mean(name, RUN_ARGUMENTS) or f"its arguments are {', '.join(RUN_ARGUMENTS)}",
                 )
-            wanted = _TYPES.get(kind)
-            optional = value is None and name in _OPTIONAL
-            if wanted and not optional and (type(value) is not wanted):
+            if value is not None and type(value) not in _KINDS[kind]:
                 raise RequestError(f"`{name}` of `ctx.actions.run` is a {kind}, not {value!r}")
-        for name in ("tool", "revision", "outputs"):
+        for name in _NEEDED:
             if not given.get(name):
                 raise RequestError(f"`ctx.actions.run` needs `{name}`")
         outputs = given["outputs"]
         for name, kind in outputs.items():
             if kind not in ("file", "tree"):
                 raise RequestError(f"the output `{name}` is neither `file` nor `tree` but `{kind}`")
-        for name in given.get("reporting", ()):
+        for name in given.get("reporting") or ():
             if name not in outputs:
                 raise RequestError(
                     f"the reporting output `{name}` is not among the outputs", hint=did_you_mean(name, outputs)
                 )
-        if given.get("outcome", "exact") not in ("exact", "sampled"):
+        if (given.get("outcome") or "exact") not in ("exact", "sampled"):
             raise RequestError(f"`outcome` is `exact` or `sampled`, not `{given['outcome']}`")
         for name, value in given.get("inputs", {}).items():
             # A list joins files of the workspace into one tree.

@@ -45,7 +45,9 @@ class Loader:
         self._defining = False
         self._engine = Engine(self._natives(), cancelled)
 
-    # What others ask for.
+    @property
+    def root(self) -> Path:
+        return self._places.root
 
     @property
     def root(self) -> Path:
@@ -217,7 +219,9 @@ class Loader:
     def _parse(self, file: str, text: str, package: str, repo: str, *, rules: bool) -> Source:
         assigned = sources.assignments(text) if rules else ()
         # Python calls a file's rules through functions added at its end: it can call exported names only, `_x` is none.
-        calls = "".join(f"def {CALLED}{name}(given__): return {name}(ctx__ = given__)\n" for name, _, _ in assigned or ())
+        calls = "".join(
+            f"def {CALLED}{name}(given__): return {name}(ctx__ = given__)\n" for name, _, _ in assigned or ()
+        )
         try:
             parsed = self._engine.parse(file, f"{text}\n{calls}" if calls else text, rules=rules)
         except EngineFailure as failure:

@@ -19,6 +19,8 @@ _KEYWORDS = {
 _EXPECTED = re.compile(r", expected one of .*$", re.DOTALL)
 _SUGGESTION = re.compile(r",? did you mean `([^`]+)`\?$")
 _CALLEE = re.compile(r" for call to `(?:[^`]*\.)?([^`.]+)`$")
+_EXTRA = re.compile(r"^Found (`[^`]+`) extra named parameter\(s\) for call to `?(?:.*\.)?(\w+)`?$")
+_KEYWORD = re.compile(r"(?:keyword |^)['`](\w+)['`](?:$| is not allowed| cannot be used outside `def`)")
 _UNKNOWN = re.compile(r"Variable `([^`]+)` not found")
 _NO_SYMBOL = re.compile(r"Module has no symbol `([^`]+)`")
 _NO_FIELD = re.compile(r"Object of type `[^`]+` has no attribute `([^`]+)`")
@@ -52,7 +54,7 @@ def explain(message: str, *, build: bool) -> tuple[str, str | None]:
     syntax = message.startswith("Parse error: ")
     message = _EXPECTED.sub("", message.removeprefix("Parse error: "))
     message = message.removesuffix(" here")
-    keyword = re.search(r"(?:keyword |^)['`](\w+)['`](?:$| is not allowed)", message)
+    keyword = _KEYWORD.search(message)
     if keyword and keyword[1] in _KEYWORDS and (build or keyword[1] in ("while", "import", "class")):
         where = "a BUILD file" if build else "Starlark"
         return f"`{keyword[1]}` is not allowed in {where}", _KEYWORDS[keyword[1]]
@@ -65,7 +67,9 @@ def explain(message: str, *, build: bool) -> tuple[str, str | None]:
     if message.startswith("Cannot import private symbol"):
         return f"{message[message.index('`') :]} is private to its file", "names with a leading `_` cannot be loaded"
     if found := _CALLEE.search(message):
-        message = f"{message[: found.start()]} in the call of `{found[1]}`"
+        message = f"{message[: found.start()].replace('named-only ', '')} in the call of `{found[1]}`"
+    if found := _EXTRA.search(message):
+        return f"`{found[2]}` has no parameter {found[1]}", hint
     if "serde::serialize" in message:
         return "a function or another live object is given where a plain value is due", None
     return (f"syntax error: {message}" if syntax else message), hint
@@ -79,7 +83,8 @@ def unclosed_bracket(text: str) -> tuple[int, str] | None:
             ast.parse(text)
     except SyntaxError as error:
         if "never closed" in error.msg or "unterminated" in error.msg:
-            return error.lineno or 0, f"syntax error: {error.msg.replace(chr(39), '`')}"
+            problem = error.msg.partition(" (detected")[0].replace("'", "`")
+            return error.lineno or 0, f"syntax error: {problem}"
     except (ValueError, RecursionError, MemoryError):
         return None
     return None

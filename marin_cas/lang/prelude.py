@@ -179,13 +179,13 @@ def _run(*args, **kwargs):
     artifacts = []
     given = {}
     for name, value in kwargs.items():
-        if name == "inputs" or name == "code":
+        if name == "inputs":
             given[name] = _given(name, value, artifacts)
         else:
             _check(name, value)
             given[name] = value
     made = native__run(json.encode(given), artifacts)
-    return {name: made[n] for n, name in enumerate(kwargs["outputs"])}
+    return {name: made[n] for n, name in enumerate(given["outputs"])}
 
 def _expand(schema, value):
     _check("value", value)

@@ -110,12 +110,6 @@ class Places:
     def shown(self, label: Label) -> str:
         return f"@{label.repo}//{label.path}" if label.repo else label.path
 
-    def rules_label(self, path: str) -> Label:
-        """The label by which this workspace loads a rule file of marin-cas."""
-        folder, _, name = path.rpartition("/")
-        own = self.marin_rules == self.root / _RULES
-        return Label(f"{_RULES}/{folder}" if folder else _RULES, name, "" if own else MARIN)
-
     def missing(self, label: Label, where: Location) -> RequestError:
         """Says that a file to load is not there, and what is."""
         path = self.path(label)
@@ -131,13 +125,15 @@ class Places:
         return RequestError(f"`{label}` cannot be loaded: there is no such file", where=where, hint=hint)
 
     def defining(self, name: str) -> Label | None:
-        """The rule file of marin-cas that defines `name`, by a look at its text."""
+        """A rule file that defines `name`, in the workspace's `rules/` or of marin-cas, by a look at its text."""
         pattern = re.compile(rf"^(?:def {re.escape(name)}\(|{re.escape(name)} *= *rule\()", re.MULTILINE)
-        for folder, _, files in sorted(os.walk(self.marin_rules)):
-            for file in sorted(files):
-                path = Path(folder, file)
-                if file.endswith(".bzl") and pattern.search(path.read_text(encoding="utf-8", errors="replace")):
-                    return self.rules_label(path.relative_to(self.marin_rules).as_posix())
+        for top, repo in ((self.root / _RULES, ""), (self.marin_rules, MARIN)):
+            for folder, _, files in sorted(os.walk(top)):
+                for file in sorted(files):
+                    path = Path(folder, file)
+                    if file.endswith(".bzl") and pattern.search(path.read_text("utf-8", errors="replace")):
+                        below = path.parent.relative_to(top).as_posix()
+                        return Label(_RULES if below == "." else f"{_RULES}/{below}", file, repo)
         return None
 
 
