@@ -49,10 +49,6 @@ class Loader:
     def root(self) -> Path:
         return self._places.root
 
-    @property
-    def root(self) -> Path:
-        return self._places.root
-
     def package(self, name: str) -> Package:
         """The package, evaluated once. RequestError when there is none, or when its BUILD file is wrong."""
         package = self._packages.get(name)
