@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from marin_cas.action import EXACT, SAMPLED, Action, Artifact, Built, OutputSpec, Source
@@ -12,7 +12,7 @@ from marin_cas.analysis.lock import Lock
 from marin_cas.analysis.resources import parse_resources
 from marin_cas.analysis.sources import Sources
 from marin_cas.encoding import EncodingError, encode
-from marin_cas.errors import RequestError
+from marin_cas.errors import Location, RequestError
 from marin_cas.graph.target import Target
 from marin_cas.recipe import FILE, TREE, Pending
 
@@ -32,6 +32,7 @@ class ActionMaker:
     lock: Lock
     sources: Sources
     made: Mapping[str, Action]
+    _traced: dict[tuple[str, tuple[str, ...]], tuple[bytes, Source]] = field(default_factory=dict)
 
     def make(self, target: Target, name: str, arguments: Mapping[str, Any]) -> Action:
         given, attrs, where = dict(arguments), target.attrs, target.location
@@ -47,10 +48,9 @@ class ActionMaker:
         distributions = dict.fromkeys([*target.rule.toolchain, *(attrs.get("toolchain") or ())])
         code = None
         if function := given.pop("code", None):
-            traced = code_identity(self.sources.root, function, tuple(distributions), where=where)
-            revision_of_code = given.pop("code_revision", None)
-            params["code"] = traced.digest if revision_of_code is None else revision_of_code
-            code = self.sources.code(traced.modules)
+            digest, code = self._code(function, tuple(distributions), where)
+            declared = given.pop("code_revision", None)
+            params["code"] = digest if declared is None else declared
         version = attrs.get("version") or "dev"
         recipe_version = None
         if outcome == SAMPLED:
@@ -81,6 +81,14 @@ class ActionMaker:
             tags=tuple(attrs.get("tags") or ()),
         )
         return self._with_fingerprint(action, target)
+
+    def _code(self, function: str, toolchain: tuple[str, ...], where: Location) -> tuple[bytes, Source]:
+        # Hundreds of targets may share one function, and tracing it reads every module it reaches.
+        known = self._traced.get((function, toolchain))
+        if known is None:
+            code = code_identity(self.sources.root, function, toolchain, where=where)
+            known = self._traced[function, toolchain] = (code.digest, self.sources.code(code.modules))
+        return known
 
     def _with_fingerprint(self, action: Action, target: Target) -> Action:
         pending = {
