@@ -5,6 +5,7 @@ Nobody sees a traceback: what a user can do something about is a MarinError, any
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -41,6 +42,10 @@ def _run(args: list[str]) -> int:
 
         out.data(f"marin {__version__}")
         return EXIT_OK
+    from marin_cas.cli import noop
+
+    if noop.plain(args) and (code := noop.fast(args[1:], os.environ)) is not None:
+        return code
     from marin_cas.cli import root
 
     return root.run(args)

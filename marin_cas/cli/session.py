@@ -78,3 +78,20 @@ class Session:
         from marin_cas.analysis.sources import Sources
 
         return analyse(graph, self.loader, self.lock, Sources(self.root, self.cache.stats))
+
+    def watched(self, analysis: Analysis) -> list[Path]:
+        """Every file and folder that the analysis depends on: while none changes, it would come out the same."""
+        from marin_cas.analysis.lock import LOCK_FILE
+        from marin_cas.config import config_files
+
+        found: dict[Path, None] = dict.fromkeys([*config_files(self.root, os.environ), self.root / LOCK_FILE])
+        found.update(dict.fromkeys(sorted(self.loader.watched)))
+        for source in sorted(analysis.sources):
+            path = self.root / source
+            found[path] = None
+            # A file that appears beside a source may belong to a folder that is an input, or be what an import finds.
+            for folder in path.parents:
+                if folder in found or folder == self.root.parent:
+                    break
+                found[folder] = None
+        return list(found)

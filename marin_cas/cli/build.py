@@ -1,0 +1,210 @@
+"""`marin build`: builds targets, or with `-n` says what a build would do."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, TextIO
+
+import click
+
+from marin_cas.cli import noop
+from marin_cas.cli.options import defines, output_option, select_options
+from marin_cas.cli.patterns import PatternCommand, restore
+from marin_cas.cli.session import Session
+from marin_cas.errors import EXIT_OK, RequestError
+from marin_cas.label import Label
+from marin_cas.scheduler import snapshot
+from marin_cas.ui import out
+
+CONFIGURED = ("jobs", "keep_going", "progress", "locked", "profile")
+
+
+@click.command("build", cls=PatternCommand)
+@click.argument("patterns", nargs=-1, required=True, metavar="PATTERN...")
+@click.option("-n", "--dry-run", is_flag=True, help="Only say what would run and why.")
+@click.option("-k", "--keep-going", is_flag=True, default=None, help="After a failure, build what does not need it.")
+@click.option("-j", "--jobs", type=int, metavar="N", help="Run at most N actions at once.")
+@click.option("--check", is_flag=True, help="Run what is built once more, and compare the bytes.")
+@click.option("--again", multiple=True, metavar="LABEL", help="Run this target again and take the new result.")
+@click.option("--accept-new", is_flag=True, help="Where bytes that were lost come out otherwise: take the new ones.")
+@click.option("--keep-old", is_flag=True, help="Where bytes that were lost come out otherwise: go on without them.")
+@click.option("--keep-work", is_flag=True, help="Leave the work folders of what runs, to look into.")
+@click.option("--locked", is_flag=True, default=None, help="Refuse to build where the environment is not marin.lock's.")
+@select_options
+@click.option("--events", metavar="FILE", help="Write what happens as JSON lines.")
+@click.option("--trace", metavar="FILE", help="Write a timeline in Chrome's format.")
+@output_option("text", "json")
+@click.option("-v", "--verbose", is_flag=True, help="Also show why, what is served, and the tools' own output.")
+@click.option("-q", "--quiet", is_flag=True, help="Show errors and warnings only.")
+@click.option("--progress", type=click.Choice(("auto", "plain", "none")), help="How progress is shown.")
+def command(**options: Any) -> int:
+    """Build targets: `//exp:tiny`, `//exp:all`, `//exp/...`, and `-//exp:x` to leave one out.
+
+    Whatever is already built from the same declarations and the same inputs is served from the cache. Where the
+    outputs are goes to stdout, progress and messages to stderr. Exit code 1: a build failed; 2: the request or a
+    BUILD file is wrong; 3: the environment; 4: wrong bytes in the store; 8: interrupted.
+    """
+    if options["accept_new"] and options["keep_old"]:
+        raise RequestError("`--accept-new` and `--keep-old` exclude each other")
+    return _Command(options).run()
+
+
+class _Command:
+    """One build command, step by step."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self.options = options
+        flags = {name: options[name] for name in CONFIGURED}
+        self.began = time.monotonic()
+        self.session = Session({**flags, "define": defines(options["define"])})
+        self.patterns = restore(options["patterns"])
+        self.json = options["output"] == "json"
+
+    def run(self) -> int:
+        session, options = self.session, self.options
+        plain = not any(
+            options[name]
+            for name in ("dry_run", "check", "again", "keep_work", "events", "trace", "accept_new", "keep_old")
+        )
+        if plain and (found := noop.find(self.patterns, session.workspace, session.package)):
+            noop.tell(found, time.monotonic() - self.began, quiet=options["quiet"], json_wanted=self.json)
+            return EXIT_OK
+        _ = session.cache
+        self.started = snapshot.start()
+        roots = session.expand(self.patterns)
+        graph = session.graph([*roots, *self._again()])
+        self.analysis = session.analyse(graph)
+        if session.config.locked:
+            self._check_lock()
+        return self._dry_run(roots) if options["dry_run"] else self._build(roots)
+
+    def _again(self) -> frozenset[Label]:
+        return frozenset(self.session.expand(list(self.options["again"]))) if self.options["again"] else frozenset()
+
+    def _plan_options(self):
+        from marin_cas.scheduler.plan import Options
+
+        options, config = self.options, self.session.config
+        return Options(
+            jobs=config.jobs,
+            ram=config.ram,
+            keep_going=config.keep_going,
+            check=options["check"],
+            again=self._again(),
+            accept_new=options["accept_new"],
+            keep_old=options["keep_old"],
+            keep_work=options["keep_work"],
+        )
+
+    def _check_lock(self) -> None:
+        from marin_cas.cli.locked import check_locked
+
+        check_locked(self.analysis, self.session.lock)
+
+    def _dry_run(self, roots: tuple[Label, ...]) -> int:
+        from marin_cas.scheduler.local import LocalCache
+        from marin_cas.scheduler.plan import plan
+        from marin_cas.ui import dryrun, values
+
+        made = plan(self.analysis, roots, LocalCache(self.session.cache), self._plan_options())
+        if self.json:
+            out.data(values.dumps([decision.to_json() for decision in made.decisions.values()]))
+            return EXIT_OK
+        for line in dryrun.lines(made):
+            out.data(line)
+        if not self.options["quiet"]:
+            out.note(dryrun.total(made))
+        return EXIT_OK
+
+    def _build(self, roots: tuple[Label, ...]) -> int:
+        from marin_cas.executors.local import LocalExecutor
+        from marin_cas.scheduler.build import Build
+        from marin_cas.scheduler.events import EventLog
+        from marin_cas.scheduler.local import LocalCache
+        from marin_cas.scheduler.runner import LocalRunner
+        from marin_cas.ui.progress import progress
+        from marin_cas.ui.summary import Summary
+        from marin_cas.ui.trace import Trace
+
+        session, options = self.session, self.options
+        cache = session.cache
+        local = LocalCache(cache)
+        trace = Trace()
+        display = progress("none" if options["quiet"] else session.config.progress, verbose=options["verbose"])
+        executor = LocalExecutor(cache, session.root)
+        runner = LocalRunner(session.root, cache, local, executor, pass_env=session.config.pass_env)
+        try:
+            with _open(options["events"]) as sink, _open(options["trace"]) as trace_file:
+                log = EventLog(sink, [display, *([trace] if trace_file else [])])
+                with display:
+                    report = Build(self.analysis, roots, local, local, runner, self._plan_options(), log).run()
+                if trace_file:
+                    trace_file.write(trace.text())
+        finally:
+            executor.close()
+        cache.sync()
+        summary = Summary.of(self.analysis, roots, report, cache.store)
+        self._tell(report, summary)
+        if report.exit_code == EXIT_OK and not report.warnings:
+            self._remember(report, summary)
+        cache.close()
+        return report.exit_code
+
+    def _tell(self, report: Any, summary: Any) -> None:
+        from marin_cas.ui import failure, values
+        from marin_cas.ui.summary import outcome_line, report_json
+
+        for failed in report.failures:
+            for line in failure.lines(failed):
+                out.note(line)
+        for error in report.errors:
+            out.note(error.render())
+        if self.json:
+            out.data(values.dumps(report_json(report, summary)))
+        elif not self.options["quiet"]:
+            for line in summary.lines(self.session.cwd):
+                out.data(line)
+        if not self.options["quiet"]:
+            out.note(outcome_line(report.counts, report.exit_code, time.monotonic() - self.began))
+
+    def _remember(self, report: Any, summary: Any) -> None:
+        from marin_cas.ui.summary import report_json, up_to_date
+
+        session = self.session
+        data = report_json(report, summary)
+        data |= {"counts": up_to_date(report.counts), "actions": [], "checked": {}}
+        snapshot.save(
+            session.workspace.cache / noop.SNAPSHOT,
+            session.root,
+            noop.request(self.patterns, session.package, session.config),
+            snapshot.Report(list(summary.lines(session.cwd)), data),
+            started=self.started,
+            watched=session.watched(self.analysis),
+            outputs=[path for outputs in report.links.values() for path in outputs.values()],
+            contents=[session.workspace.cache / "ac" / "changed"],
+        )
+
+
+@contextmanager
+def _open(path: str | None) -> Iterator[TextIO | None]:
+    """The file to write, None for none. RequestError when it cannot be: before anything runs."""
+    if path is None:
+        yield None
+        return
+    if path == "-":
+        yield sys.stdout
+        return
+    try:
+        file = Path(path).open("w", encoding="utf-8")  # noqa: SIM115 - opening and closing fail in different ways
+    except OSError as error:
+        raise RequestError(f"cannot write `{path}`: {error.strerror or error}") from None
+    try:
+        yield file
+    finally:
+        # A full disk shows here at last: the log has warned of it, and it is no reason to lose a build.
+        with suppress(OSError):
+            file.close()
