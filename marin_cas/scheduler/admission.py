@@ -1,6 +1,6 @@
 """Which ready action may start now: those whose CPU and memory fit beside what runs.
 
-The longest chain of consumers goes first. One that does not fit lets others pass a few times, then nothing passes it:
+The longest chain of consumers goes first, then the first declared. One that does not fit lets others pass a few times, then nothing passes it:
 a large action is never starved by small ones. One larger than the machine runs alone.
 """
 
@@ -45,11 +45,9 @@ class Admission:
     _queue: list[tuple[int, int, str, Resources]] = field(default_factory=list)
     _holding: dict[str, Resources] = field(default_factory=dict)
     _passed: dict[str, int] = field(default_factory=dict)
-    _count: int = 0
 
-    def add(self, id: str, resources: Resources, depth: int) -> None:
-        heapq.heappush(self._queue, (-depth, self._count, id, resources))
-        self._count += 1
+    def add(self, id: str, resources: Resources, depth: int, order: int) -> None:
+        heapq.heappush(self._queue, (-depth, order, id, resources))
 
     def next(self) -> str | None:
         """The id to start now; it holds its resources until `release`. None when nothing fits or waits."""

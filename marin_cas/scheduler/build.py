@@ -38,6 +38,7 @@ from marin_cas.scheduler.task import Control, End, Outcome, Runner, Task
 _WAITERS = 64
 _VANISHED_TRIES = 3
 _FIRST = 1 << 30
+_LOOK_S = 0.5
 
 
 class Build:
@@ -119,18 +120,29 @@ class Build:
             if not self._stopping:
                 for id in frontier.take_ready():
                     node = frontier.nodes[id]
-                    self.admission.add(id, node.action.resources, node.depth)
+                    self.admission.add(id, node.action.resources, node.depth, node.order)
                 while (id := self.admission.next()) is not None:
                     self._admit(id)
             if not self._running:
                 break
-            self._inbox.get()()
+            self._hear()
         left = list(frontier.open())
         if left and not self._stopping:
             raise RuntimeError(f"nothing runs, and `{left[0].action.id}` waits ({left[0].phase.name.lower()})")
         for node in left:
             node.reason = Reason(Code.NOT_STARTED)
             self._note(node, SKIPPED)
+
+    def _hear(self) -> None:
+        """Wait for the next message and act on it."""
+        while True:
+            try:
+                # Not for ever: a signal that another thread receives does not wake this one.
+                message = self._inbox.get(timeout=_LOOK_S)
+            except queue.Empty:
+                continue
+            message()
+            return
 
     def _settle(self) -> None:
         self.frontier.settle()
@@ -214,7 +226,8 @@ class Build:
             return
         self.admission.release(id)
         self._returning[id] = room
-        self.admission.add(id, self.frontier.nodes[id].action.resources, _FIRST)
+        node = self.frontier.nodes[id]
+        self.admission.add(id, node.action.resources, _FIRST, node.order)
 
     def _ended(self, id: str, outcome: Outcome | BaseException, seconds: float) -> None:
         self.admission.release(id)

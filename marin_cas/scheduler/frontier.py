@@ -11,6 +11,7 @@ Pure but for the lookups; one thread only; no recursion. Invariant: a node is RE
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -53,6 +54,7 @@ class Node:
     """`result` may be known while it runs (RESTORE, CHECK): consumers that want digests only do not wait for it."""
 
     action: Action
+    order: int  # in which the actions were declared
     producers: tuple[str, ...]
     reads: Mapping[str, frozenset[str]]  # producer -> the outputs that this action reads
     consumers: list[str] = field(default_factory=list)
@@ -90,9 +92,9 @@ class Frontier:
         check: Collection[str] = (),
     ) -> None:
         self.lookup = lookup
-        self.nodes = {id: _node(action) for id, action in actions.items()}
+        self.nodes = {id: _node(action, order) for order, (id, action) in enumerate(actions.items())}
         self._again, self._check = frozenset(again), set(check)
-        self._work: list[str] = []
+        self._work: deque[str] = deque()
         self._owners: dict[Digest, str] = {}
         self._failed: dict[Digest, str] = {}
         self._sharers: dict[str, list[str]] = {}
@@ -123,7 +125,7 @@ class Frontier:
     def settle(self) -> None:
         """Follow every consequence, up to what only a run can tell."""
         while self._work:
-            id = self._work.pop()
+            id = self._work.popleft()
             node = self.nodes[id]
             if node.phase is Phase.IDLE:
                 self._begin(id, node)
@@ -379,9 +381,9 @@ class Frontier:
         return key
 
 
-def _node(action: Action) -> Node:
+def _node(action: Action, order: int) -> Node:
     reads: dict[str, set[str]] = {}
     for source in action.inputs.values():
         if isinstance(source, Built):
             reads.setdefault(source.action, set()).add(source.output)
-    return Node(action, tuple(reads), {producer: frozenset(outputs) for producer, outputs in reads.items()})
+    return Node(action, order, tuple(reads), {producer: frozenset(outputs) for producer, outputs in reads.items()})

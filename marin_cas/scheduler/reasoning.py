@@ -19,6 +19,9 @@ def why_miss(action: Action, built: Mapping[str, Input], lookup: Lookup) -> Reas
         (source.action for name, source in action.inputs.items() if isinstance(source, Built) and name not in built),
         None,
     )
+    before = lookup.latest(action.id)
+    if before is None and waits is not None:
+        return Reason(Code.MISS_NEW, {"input": waits})
     unbuilt = {
         name: Pending(source.kind, _UNKNOWN, source.output)
         for name, source in action.inputs.items()
@@ -27,9 +30,8 @@ def why_miss(action: Action, built: Mapping[str, Input], lookup: Lookup) -> Reas
     recipe = action.recipe({**built, **unbuilt})
     if waits is None and (why := lookup.taint(recipe.key())) is not None:
         return Reason(Code.MISS_TAINTED, {"why": why})
-    before = lookup.latest(action.id)
     if before is None:
-        return Reason(Code.MISS_NEW, {"input": waits} if waits else {})
+        return Reason(Code.MISS_NEW)
     changes = diff(before, recipe)
     if changes:
         return Reason(Code.MISS_CHANGED, {"input": waits} if waits else {}, changes)
