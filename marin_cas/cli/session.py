@@ -62,6 +62,10 @@ class Session:
             raise RequestError(f"`{text}` names {len(found)} targets, and one is wanted")
         return found[0]
 
+    def is_target(self, label: Label) -> bool:
+        """Whether a label that exists is a declared target, no source file."""
+        return self.loader.has_package(label.package) and label.name in self.loader.package(label.package).declarations
+
     def expand(self, patterns: Sequence[str]) -> tuple[Label, ...]:
         """The targets that the patterns name, in their order, each once."""
         from marin_cas.graph.pattern import expand

@@ -1,0 +1,126 @@
+"""`marin why`: why a target would run, ran, or was served; the same reasons as in the plan, at full length."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import click
+
+from marin_cas.cli.options import defines, output_option, select_options
+from marin_cas.cli.session import Session
+from marin_cas.errors import RequestError
+from marin_cas.result import Result
+from marin_cas.scheduler.local import LocalCache
+from marin_cas.scheduler.plan import HIT, Decision, Plan, plan
+from marin_cas.ui import dryrun, out, values, words
+
+
+@click.command("why")
+@click.argument("label")
+@select_options
+@output_option("text", "json")
+def command(label: str, define: tuple[str, ...], profile: str | None, output: str) -> None:
+    """Say why a target would run or is served: the reason, the first differing values, who made what is there.
+
+    What it needs is explained too as far as it would run: a change far below shows at its own action.
+    """
+    session = Session({"define": defines(define), "profile": profile})
+    target = session.target(label)
+    analysis = session.analyse(session.graph([target]))
+    own = analysis.targets[target].actions
+    if not own:
+        raise RequestError(
+            f"`{target}` runs nothing: it only names files or other targets",
+            where=analysis.targets[target].target.location,
+            hint=f"`marin query deps {target}` shows what it stands for",
+        )
+    made = plan(analysis, [target], LocalCache(session.cache))
+    if output == "json":
+        out.data(values.dumps([_record(session, decision) for decision in made.decisions.values()]))
+        return
+    blocks = ["\n".join(_lines(session, made.decisions[id])) for id in own if id in made.decisions]
+    below = list(_below(made, own))
+    if below:
+        blocks.append("\n".join(["it needs:", *(f"  {line}" for line in below)]))
+    out.data("\n\n".join(blocks))
+
+
+def _lines(session: Session, decision: Decision) -> Iterator[str]:
+    action, reason = decision.action, decision.reason
+    would = "is served" if decision.status == HIT else "would run"
+    yield f"{action.id}  {would}: {reason.text()}"
+    rows = [
+        ["key", decision.key.hex if decision.key else "not known until its inputs are built"],
+        ["fingerprint", action.fingerprint.hex()],
+        ["declared", str(action.location)],
+    ]
+    if decision.result is not None:
+        rows += _made(decision.result)
+    elif (before := _before(session, action.id)) is not None:
+        rows += [["before", f"key {before.key.short}"], *_made(before)]
+    yield from (f"  {line}" for line in words.table(rows))
+    if reason.changes:
+        yield "  changed:"
+        yield from (f"    {change}" for change in reason.changes)
+
+
+def _made(result: Result) -> list[list[str]]:
+    producer, cost = result.producer, result.cost
+    commit = (
+        f", commit {producer.commit[:12]}{' and local changes' if producer.dirty else ''}" if producer.commit else ""
+    )
+    made = (
+        f"{words.when(result.finished)} ({words.ago(result.finished, time.time())}) by {producer.user}@{producer.host}"
+    )
+    spent = f"{words.seconds(cost.wall_s)}, {words.seconds(cost.cpu_s)} of CPU, {words.size(cost.max_rss)} of memory"
+    rows = [["made", made + commit], ["took", spent], ["outputs", _outputs(result)]]
+    if result.label:
+        rows.append(["as", f"{result.label} ({result.artifact})" if result.artifact else result.label])
+    if result.note:
+        rows.append(["note", result.note])
+    return rows
+
+
+def _outputs(result: Result) -> str:
+    return ", ".join(f"{name} {output.digest.short}" for name, output in result.outputs.items())
+
+
+def _before(session: Session, id: str) -> Result | None:
+    """The newest result that the action's label had."""
+    for record in reversed(session.cache.labels.history(id)):
+        if (result := session.cache.actions.result(record.key)) is not None:
+            return result
+    return None
+
+
+def _below(made: Plan, own: tuple[str, ...]) -> Iterator[str]:
+    """A line for each action below that is in the plan."""
+    rows = [
+        [decision.status, id, dryrun.name(decision), decision.reason.text()]
+        for id, decision in made.decisions.items()
+        if id not in own
+    ]
+    yield from words.table(rows)
+
+
+def _record(session: Session, decision: Decision) -> dict[str, object]:
+    result = decision.result or _before(session, decision.action.id)
+    found: dict[str, object] = {**decision.to_json(), "location": str(decision.action.location), "made": None}
+    if result is not None:
+        found["made"] = {
+            "key": result.key.hex,
+            "label": result.label,
+            "artifact": result.artifact,
+            "finished": result.finished,
+            "user": result.producer.user,
+            "host": result.producer.host,
+            "commit": result.producer.commit,
+            "dirty": result.producer.dirty,
+            "versions": result.producer.versions,
+            "wall_s": result.cost.wall_s,
+            "cpu_s": result.cost.cpu_s,
+            "max_rss": result.cost.max_rss,
+            "outputs": {name: output.digest for name, output in result.outputs.items()},
+        }
+    return found
