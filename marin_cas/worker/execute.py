@@ -97,7 +97,7 @@ class Worker:
         earlier = () if request.fresh else tuple(self.cache.earlier_scratch(request.key, request.fence))
         return Workplace(
             work / request.fence,
-            tmp_folder(work, request.fence),
+            tmp_folder(self.cache.temporary, request.fence),
             self.cache.scratch(request.key, request.fence),
             earlier,
         )

@@ -73,12 +73,12 @@ def scan(root: Path, files: Sequence[tuple[str, int]], wanted: Sequence[Needle])
         elif size:
             data = (root / name).read_bytes()
             findings += [Finding(name, needle) for needle in wanted if _in_bytes(data, needle)]
-    pieces = [(name, at, min(at + _SEGMENT, size)) for name, size in large for at in range(0, size, _SEGMENT)]
-    with ThreadPoolExecutor(min(len(pieces), os.cpu_count() or 1) or 1) as pool:
-        for (name, _, _), hits in zip(
-            pieces, pool.map(lambda piece: _in_piece(root, piece, wanted), pieces), strict=True
-        ):
-            findings += [Finding(name, needle) for needle in hits]
+    if large:
+        pieces = [(name, at, min(at + _SEGMENT, size)) for name, size in large for at in range(0, size, _SEGMENT)]
+        with ThreadPoolExecutor(min(len(pieces), os.cpu_count() or 1)) as pool:
+            found = pool.map(lambda piece: _in_piece(root, piece, wanted), pieces)
+            for (name, _, _), hits in zip(pieces, found, strict=True):
+                findings += [Finding(name, needle) for needle in hits]
     return list(dict.fromkeys(findings))
 
 

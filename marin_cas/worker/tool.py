@@ -9,7 +9,7 @@ import threading
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TextIO
 
 from marin_cas.worker import landlock
 from marin_cas.worker.context import Report, ToolContext, ToolError
@@ -26,8 +26,9 @@ class _Refused(Exception):
 
 def main(report_fd: int) -> int:
     """Runs the job in the working directory; returns the exit status."""
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[union-attr]
+    # New ones: those of the warm process believe in a file that one can seek in. Line by line, for a tool that is killed.
+    sys.stdout = sys.__stdout__ = _stream(1)
+    sys.stderr = sys.__stderr__ = _stream(2)
     os.set_inheritable(report_fd, False)
     report = Report(report_fd)
     code = 0
@@ -40,6 +41,10 @@ def main(report_fd: int) -> int:
         report.send({"failure": describe(error)})
         _print_traceback(error)
     return _finish(code, report)
+
+
+def _stream(fd: int) -> TextIO:
+    return open(fd, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
 
 
 def _run(job: Job, report: Report) -> None:

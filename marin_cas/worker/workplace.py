@@ -11,6 +11,8 @@ from pathlib import Path
 from marin_cas.disk import DISK
 from marin_cas.recipe import TREE, Recipe
 from marin_cas.store.base import Store
+from marin_cas.store.process import this_process
+from marin_cas.store.temporary import Temporary
 from marin_cas.tree.materialise import materialise
 from marin_cas.worker import outputs
 from marin_cas.worker.request import Request
@@ -19,9 +21,12 @@ _TAIL_LINES = 20
 _TAIL_BYTES = 1 << 16
 
 
-def tmp_folder(key_folder: Path, fence: str) -> Path:
-    """The `TMPDIR` of an attempt: apart from its work folder, since a socket's path has at most 107 bytes."""
-    return key_folder.parent / f"t{fence[:12]}"
+def tmp_folder(temporary: Temporary, fence: str) -> Path:
+    """The `TMPDIR` of an attempt: apart from its work folder and short, since a socket's path has at most 107 bytes.
+
+    Its name tells whose it is, so that it is swept once the driver is gone.
+    """
+    return Path(temporary.folder, f"{this_process().prefix}{fence[:6]}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +65,7 @@ class Workplace:
         # The lease is ours, so whoever had these folders was killed, or is about to notice that it lost the key.
         with contextlib.suppress(FileNotFoundError):
             for name in os.listdir(self.work.parent):
-                _remove([self.work.parent / name, tmp_folder(self.work.parent, name)])
+                _remove([self.work.parent / name])
 
     def tail(self) -> tuple[str, ...]:
         """The log's last lines."""
