@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from marin_cas.cache import durable
 from marin_cas.cache.actions import ActionCache
 from marin_cas.cache.fingerprints import Fingerprints
 from marin_cas.cache.labels import Labels
@@ -55,8 +56,7 @@ class Cache:
 
     def sync(self) -> None:
         """Everything that was published so far survives a power cut. Once, at the end of a build."""
-        with disk_problems(self.root):
-            self.disk.sync(self.root)
+        durable.sync(self.root, self.disk, self.temporary)
 
     def close(self) -> None:
         """Writes what the stat cache learnt."""
@@ -78,6 +78,7 @@ def open_cache(root: StrPath, disk: Disk = DISK) -> Cache:
         temporary.prepare()
         temporary.sweep()
     store = LocalStore(root / "cas", disk, temporary)
+    durable.recheck(root, store, disk, temporary)
     actions = ActionCache(root / "ac", temporary, disk)
     return Cache(
         root,

@@ -195,10 +195,15 @@ class LocalStore:
                 with suppress(FileNotFoundError):
                     self.disk.unlink(each)
 
-    def files(self) -> Iterator[tuple[str, os.DirEntry[str]]]:
-        """Every file of the store: the hex of its digest (its length is not in the name) and where it is."""
+    def files(self, changed_since_ns: int | None = None) -> Iterator[tuple[str, os.DirEntry[str]]]:
+        """Every file of the store: the hex of its digest (its length is not in the name) and where it is.
+
+        With a time, folders to which no name was added or removed since are left out.
+        """
         with disk_problems(self._base):
             for folder in sorted(_folders(self._base)):
+                if changed_since_ns is not None and os.stat(f"{self._base}/{folder}").st_mtime_ns < changed_since_ns:
+                    continue
                 with os.scandir(f"{self._base}/{folder}") as entries:
                     for entry in sorted(entries, key=lambda entry: entry.name):
                         hexed = entry.name.removesuffix(".x")
