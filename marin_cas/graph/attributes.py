@@ -57,8 +57,8 @@ class Coercer:
         rule, raw = declaration.rule, declaration.attrs
         plan = self._plan(rule)
         specs = rule.attrs
-        for name in raw:
-            if name not in specs and name not in ("name", "visibility"):
+        if not raw.keys() <= specs.keys():
+            for name in sorted(raw.keys() - specs.keys() - {"name", "visibility"}):
                 raise _error(declaration, f"`{rule}` has no attribute `{name}`", did_you_mean(name, specs))
         attrs = dict(plan.defaults)
         written: dict[str, tuple[Label, ...]] = {}
@@ -80,7 +80,7 @@ class Coercer:
             if attrs[name] is None:
                 raise _error(declaration, f"`{rule}` needs the attribute `{name}`", "write it; it has no default")
         self._name(declaration, attrs)
-        labels = plan.labels | written if written else plan.labels
+        labels = {**plan.labels, **written}
         if len(labels) > 1:
             return Coerced(attrs, tuple((name, label) for name in specs for label in labels.get(name, ())))
         return Coerced(attrs, tuple((name, label) for name, found in labels.items() for label in found))

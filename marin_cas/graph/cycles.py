@@ -12,6 +12,7 @@ from marin_cas.label import Label
 
 _MOST_REPORTED = 20
 _MOST_NAMED = 12
+_MOST_EDGES = 500
 
 
 def components(nodes: Iterable[Label], successors: Mapping[Label, Sequence[Label]]) -> list[list[Label]]:
@@ -95,9 +96,11 @@ def cycle_error(cycles: Sequence[Sequence[Label]], targets: Mapping[Label, Targe
     for cycle in cycles:
         if len(cycles) > 1:
             notes.append(f"`{_way(cycle)}`")
-        for node, other in pairwise(cycle):
+        for node, other in pairwise(cycle[: _MOST_EDGES + 1]):
             edge = next(edge for edge in targets[node].deps if edge.label == other)
             notes.append(f"{edge.location}: `{node}` needs `{other}` (attribute `{edge.attr}`)")
+        if len(cycle) > _MOST_EDGES + 1:
+            notes.append(f"and {len(cycle) - 1 - _MOST_EDGES} more edges")
     message = (
         f"a dependency cycle: `{_way(first)}`"
         if len(cycles) == 1

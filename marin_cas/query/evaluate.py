@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from marin_cas.errors import RequestError
+from marin_cas.label import Label
 from marin_cas.query.syntax import Call, Chain, Expression, Let, SetOf, Variable, Word, query_error
 from marin_cas.query.verb import EXPRESSION, NUMBER, REGEX, Nodes
 from marin_cas.query.verbs import VERBS
@@ -97,7 +98,7 @@ class Evaluator:
             message = f"`{word.text}` is not a regular expression: {error.msg}"
             raise query_error(self._text, position, message) from None
 
-    def _expand(self, word: Word) -> tuple:
+    def _expand(self, word: Word) -> tuple[Label, ...]:
         try:
             return self._world.expand(word.text)
         except RequestError as error:
