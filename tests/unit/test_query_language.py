@@ -207,7 +207,7 @@ def test_deep_nesting_is_refused_and_long_chains_are_not():
     assert isinstance(chain, Chain) and len(chain.rest) == 4999
 
 
-PIECES = "deps ( ) , + - ^ :a let v = in $v set 1 'r' kind".split()
+PIECES = ["deps", "(", ")", ",", "+", "-", "^", ":a", "let", "v", "=", "in", "$v", "set", "1", "'r'", "kind"]
 
 
 @given(st.text(max_size=30) | st.lists(st.sampled_from(PIECES)).map(" ".join))
