@@ -133,7 +133,7 @@ def test_marinignore(tmp_path):
     assert found(folders, "", "**") == sorted(
         [".marinignore", "a.txt", "exp/raw/d.txt", "exp/top.txt", "x/build", "x/cache/kept"]
     )
-    with pytest.raises(RequestError, match="there is no folder|matches nothing"):
+    with pytest.raises(RequestError, match="matches nothing"):
         found(folders, "exp", "notes/**")
     ignore = read_ignore(tmp_path)
     assert ignore.covers("exp/notes/deep") and not ignore.covers("exp/q")

@@ -232,7 +232,8 @@ def test_rule_files_of_marin_load_each_other(tmp_path):
         tmp_path,
         {
             "lib/common.bzl": "# common\ndef _impl(ctx):\n    return []\nthing = rule(implementation = _impl)\n",
-            "lib/sets/more.bzl": '# more\nload("//rules:common.bzl", "thing")\ndef both(name):\n    thing(name = name)\n',
+            "lib/sets/more.bzl": '# more\nload("//rules:common.bzl", "thing")\n'
+            "def both(name):\n    thing(name = name)\n",
             "lib/beside.bzl": '# beside\nload(":common.bzl", "thing")\ndef again(name):\n    thing(name = name)\n',
             "BUILD.marin": 'load("@marin//rules/sets:more.bzl", "both")\n'
             'load("@marin//rules:beside.bzl", "again")\nboth("x")\nagain("y")\n',
@@ -333,7 +334,9 @@ def test_keyboard_interrupt_comes_through(tmp_path):
 
 
 def test_a_failed_file_leaves_the_loader_usable(tmp_path):
-    loader = workspace(tmp_path, {"bad.bzl": "# bad\ndef _i(ctx):\n    return []\nr = rule(implementation = _i)\nfail()\n"})
+    loader = workspace(
+        tmp_path, {"bad.bzl": "# bad\ndef _i(ctx):\n    return []\nr = rule(implementation = _i)\nfail()\n"}
+    )
     for _ in range(2):
         with pytest.raises(RequestError):
             loader.load_bzl(Label("", "bad.bzl"))
