@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -158,14 +157,21 @@ class Disk:
 
     def remove_tree(self, path: StrPath) -> None:
         """Removes a file or a folder with all it holds; what is gone already is fine."""
-        try:
-            os.unlink(path)
+        name = os.fspath(path)
+        if not os.path.isdir(name) or os.path.islink(name):
+            with suppress(FileNotFoundError):
+                os.unlink(name)
             return
-        except FileNotFoundError:
-            return
-        except (IsADirectoryError, PermissionError):
-            pass
-        shutil.rmtree(path, onexc=_make_removable)
+        # Not shutil.rmtree, which recurses: a tool may nest folders deeper than Python its calls.
+        found, pending = [], [name]
+        while pending:
+            folder = pending.pop()
+            found.append(folder)
+            with suppress(FileNotFoundError):
+                pending += _empty(folder)
+        for folder in reversed(found):
+            with suppress(FileNotFoundError):
+                os.rmdir(folder)
 
     def sync(self, path: StrPath) -> None:
         """Everything written so far to the file system of `path` survives a power cut."""
@@ -215,20 +221,21 @@ def _forget(path: StrPath) -> None:
         os.unlink(path)
 
 
-def _make_removable(function: object, path: str, error: BaseException) -> None:
-    if isinstance(error, FileNotFoundError):
-        return
-    if not isinstance(error, PermissionError):
-        raise error
-    # A tool may have left a folder read-only; its entries cannot be removed until it is writable.
-    parent = os.path.dirname(path)
-    for folder in (parent, path):
-        if os.path.isdir(folder) and not os.path.islink(folder):
-            os.chmod(folder, 0o700)
-    if os.path.isdir(path) and not os.path.islink(path):
-        shutil.rmtree(path)
-    else:
-        os.unlink(path)
+def _empty(folder: str) -> list[str]:
+    """Removes all but folders from a folder; returns these."""
+    # A tool may have left it read-only, and then its entries cannot be removed.
+    mode = os.stat(folder).st_mode
+    if mode & 0o700 != 0o700:
+        os.chmod(folder, 0o700)
+    folders = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                folders.append(entry.path)
+            else:
+                with suppress(FileNotFoundError):
+                    os.unlink(entry.path)
+    return folders
 
 
 DISK = Disk()

@@ -13,6 +13,9 @@ from marin_cas.store.process import owner_is_gone, this_process
 # Leftovers whose maker cannot be judged from here (another machine, an earlier boot) go when this old.
 _FOREIGN_AGE_S = 24 * 3600
 
+# One for the whole process: several objects may share a folder, one after another too.
+_count = itertools.count()
+
 
 class Temporary:
     """A folder of unfinished files, on the file system of the finished ones so that a rename can finish them."""
@@ -20,11 +23,10 @@ class Temporary:
     def __init__(self, folder: StrPath, disk: Disk = DISK) -> None:
         self.folder = os.fspath(folder)
         self._disk = disk
-        self._count = itertools.count()
 
     def name(self, hint: str = "") -> str:
-        """A path nobody else uses. The folder is made when a first write there fails: see `prepare`."""
-        return f"{self.folder}/{this_process().prefix}{id(self):x}-{next(self._count)}{hint}"
+        """A path nobody else uses. Its folder may be missing: see `prepare`."""
+        return f"{self.folder}/{this_process().prefix}{next(_count)}{hint}"
 
     def prepare(self) -> None:
         self._disk.makedirs(self.folder)

@@ -37,9 +37,7 @@ def nth(n: int, number: int) -> Callable[[str], None]:
 
 
 def blob_files(root: Path) -> dict[str, bytes]:
-    return {
-        path.name: path.read_bytes() for path in root.rglob("*") if path.is_file() and path.parent.name != "tmp"
-    }
+    return {path.name: path.read_bytes() for path in root.rglob("*") if path.is_file() and path.parent.name != "tmp"}
 
 
 def assert_consistent(root: Path) -> None:
