@@ -23,6 +23,8 @@ from marin_cas.lang.values import Declaration
 # The language's own words that a typing error comes close to; short ones like `int` would be taken for anything.
 _WORDS = ("enumerate", "getattr", "hasattr", "range", "reversed", "sorted", "struct", "tuple", "True", "False", "None")
 
+_MANY_CALLS = 20
+
 
 class Blame:
     """Returns exceptions, never raises them; a bug of ours or an interrupt comes back as it was."""
@@ -41,6 +43,11 @@ class Blame:
         if cause is not None:
             return placed(cause, outer if build else told.at, macro_chain(told.frames) if build else callers(told))
         message, hint = messages.explain(told.message, build=build)
+        if messages.overflow(told.message) and len(told.frames) < _MANY_CALLS:
+            message, hint = (
+                "a value is nested too deeply",
+                None,
+            )  # the builtins walked down it, not the user's functions
         if name := messages.unknown_name(told.message):
             return self._unknown(name, source, told, build=build)
         if name := messages.missing_symbol(told.message):

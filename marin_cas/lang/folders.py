@@ -1,6 +1,6 @@
 """What lies in a workspace's folders, as loading sees it; each folder is listed once and is then on the watch list.
 
-Never seen: what `.marinignore` names, the root's `cache/`, and other workspaces below this one. Links to folders are
+Never seen: what `.marinignore` names, the cache, and other workspaces below this one. Links to folders are
 not entered on the way down, so that a walk always ends; a path that names such a link is followed.
 """
 
@@ -10,10 +10,10 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from marin_cas.errors import EnvironmentProblem
 from marin_cas.lang import ignore
 
 BUILD_FILE = "BUILD.marin"
-_CACHE = "cache"
 _WORKSPACE_FILE = "marin.toml"
 
 
@@ -33,8 +33,10 @@ class Listing:
 class Folders:
     """Listings by path relative to the root (empty for the root itself)."""
 
-    def __init__(self, root: Path, watched: set[Path]) -> None:
+    def __init__(self, root: Path, watched: set[Path], cache: Path | None = None) -> None:
         self.root = root
+        cache = cache or root / "cache"
+        self._cache = cache.relative_to(root).as_posix() if cache.is_relative_to(root) else None
         self._watched = watched
         self._listings: dict[str, Listing] = {}
         self._ignore = ignore.read_ignore(root)
@@ -49,7 +51,9 @@ class Folders:
 
     def hidden(self, folder: str) -> bool:
         """True for a folder that loading never sees."""
-        return folder == _CACHE or folder.startswith(_CACHE + "/") or (folder != "" and self._ignore.covers(folder))
+        if self._cache and (folder == self._cache or folder.startswith(self._cache + "/")):
+            return True
+        return folder != "" and self._ignore.covers(folder)
 
     def is_package(self, folder: str) -> bool:
         """Asks for the one file instead of listing the folder, which may hold a whole data set."""
@@ -86,7 +90,9 @@ class Folders:
                 for entry in entries:
                     is_link = entry.is_symlink()
                     is_folder = entry.is_dir()
-                    if self._ignore.matches(prefix + entry.name, folder=is_folder):
+                    if prefix + entry.name == self._cache or self._ignore.matches(
+                        prefix + entry.name, folder=is_folder
+                    ):
                         continue
                     if is_folder:
                         (links if is_link else folders).append(entry.name)
@@ -94,10 +100,10 @@ class Folders:
                         files.append(entry.name)
         except (FileNotFoundError, NotADirectoryError):
             return Listing()
+        except OSError as error:
+            raise EnvironmentProblem(f"cannot list the folder `{path}`: {error.strerror}") from None
         if folder and _WORKSPACE_FILE in files:
             return Listing()
         if path.is_symlink():
             self._watched.add(path.resolve())
-        if not folder and _CACHE in folders:
-            folders.remove(_CACHE)
         return Listing(*(tuple(sorted(names, key=os.fsencode)) for names in (files, folders, links)))

@@ -27,14 +27,23 @@ from marin_cas.lang.values import Declaration, Package, ProviderDef, RuleDef
 class Loader:
     """One workspace. `cancelled` is asked while files run; when it says True, Interrupted is raised.
 
+    `cache` is a folder in the workspace that holds no packages or sources, by default its `cache`.
+
     `watched` grows with all that was looked at: files read, folders listed, and files that were looked for and are
     not there (their absence counts too). While none of these changes, loading yields the same.
     """
 
-    def __init__(self, root: Path, marin_rules: Path, cancelled: Callable[[], bool] | None = None) -> None:
+    def __init__(
+        self,
+        root: Path,
+        marin_rules: Path,
+        cancelled: Callable[[], bool] | None = None,
+        *,
+        cache: Path | None = None,
+    ) -> None:
         self.watched: set[Path] = set()
         self._places = Places(root, marin_rules)
-        self._folders = Folders(root, self.watched)
+        self._folders = Folders(root, self.watched, cache)
         self._registry = Registry()
         self._blame = blame.Blame(self._registry, self._places)
         self._packages: dict[str, Package] = {}

@@ -44,6 +44,11 @@ def missing_field(message: str) -> str | None:
     return found[1] if found else None
 
 
+def overflow(message: str) -> bool:
+    """True when calls went too deep."""
+    return message == "Starlark call stack overflow"
+
+
 def explain(message: str, *, build: bool) -> tuple[str, str | None]:
     """The message and a hint. `build` is true for a BUILD file, where less is allowed."""
     hint = None
@@ -62,7 +67,7 @@ def explain(message: str, *, build: bool) -> tuple[str, str | None]:
         return "f-strings are not allowed", 'use `"...{}".format(x)` or `"...%s" % x`'
     if message.startswith("unexpected string literal"):
         hint = "a comma may be missing before it; strings are joined with `+`"
-    if message == "Starlark call stack overflow":
+    if overflow(message):
         return "these functions call each other without an end", "Starlark has no unbounded recursion"
     if message.startswith("Cannot import private symbol"):
         return f"{message[message.index('`') :]} is private to its file", "names with a leading `_` cannot be loaded"

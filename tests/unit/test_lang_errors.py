@@ -195,6 +195,10 @@ BUILD = {
         'filegroup(name = "f", srcs = select({}))\n',
         "error: exp/BUILD.marin:1: `select` takes a dict from conditions to values",
     ),
+    "value nested too deeply": (
+        'filegroup(name = "f", srcs = ' + "[" * 400 + "]" * 400 + ")\n",
+        "error: exp/BUILD.marin:1: a value is nested too deeply",
+    ),
     "repeated argument": (
         'filegroup(name = "f", name = "g")\n',
         "error: exp/BUILD.marin:1: repeated named argument",

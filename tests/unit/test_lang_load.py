@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import json
 import math
 import struct
@@ -331,6 +332,20 @@ def test_keyboard_interrupt_comes_through(tmp_path):
     loader = workspace(tmp_path, {"BUILD.marin": "[x for x in range(1000000000) if x < 0]\n"}, cancelled=interrupted)
     with pytest.raises(KeyboardInterrupt):
         loader.package("")
+
+
+def test_a_signal_comes_through(tmp_path):
+    loader = workspace(tmp_path, {"BUILD.marin": "[x for x in range(1000000000) if x < 0]\n"})
+    threading.Timer(0.05, _thread.interrupt_main).start()
+    with pytest.raises(KeyboardInterrupt):
+        loader.package("")
+
+
+def test_the_cache_may_lie_elsewhere(tmp_path):
+    files = {"store/trees/BUILD.marin": "broken (", "cache/BUILD.marin": "", "store/other/a.txt": "", "BUILD.marin": ""}
+    loader = workspace(tmp_path, files, cache=tmp_path / "store/trees")
+    assert loader.packages() == ["", "cache"]
+    assert not loader.has_package("store/trees")
 
 
 def test_a_failed_file_leaves_the_loader_usable(tmp_path):
