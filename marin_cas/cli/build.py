@@ -73,14 +73,23 @@ class _Command:
         if plain and (found := noop.find(self.patterns, session.workspace, session.package)):
             noop.tell(found, time.monotonic() - self.began, quiet=options["quiet"], json_wanted=self.json)
             return EXIT_OK
-        _ = session.cache
-        self.started = snapshot.start()
+        self.started = self._start()
         roots = session.expand(self.patterns)
-        graph = session.graph([*roots, *self._again()])
+        graph = session.graph(roots)
         self.analysis = session.analyse(graph)
         if session.config.locked:
             self._check_lock()
         return self._dry_run(roots) if options["dry_run"] else self._build(roots)
+
+    def _start(self) -> int:
+        """The moment before anything is read, when the cache's folder is there."""
+        fresh = not self.session.workspace.cache.exists()
+        _ = self.session.cache
+        if fresh:
+            # Making it touched the workspace's root: let the file system's clock tick, or this build, a workspace's
+            # first, would count the root as changed meanwhile and the second would not be a no-op.
+            time.sleep(2 * snapshot.GRAIN_NS / 1e9)
+        return snapshot.start()
 
     def _again(self) -> frozenset[Label]:
         return frozenset(self.session.expand(list(self.options["again"]))) if self.options["again"] else frozenset()

@@ -1,0 +1,168 @@
+"""Wrong BUILD files: one clear message that names the thing and the place, exit code 2, nothing written."""
+
+from __future__ import annotations
+
+import pytest
+
+from marin_cas.analysis import schema as schemas
+from tests.cli.conftest import DATA, Mini
+
+TRAIN = 'load("@marin//rules:train.bzl", "train_lm")\nload("@marin//rules:mixture.bzl", "mixture")\n'
+
+# Each: the BUILD file of exp, then texts that the message must hold.
+CASES = {
+    "syntax": ("x = 1\n\ny = = 2\n", ["exp/BUILD.marin:3"]),
+    "unclosed": ("x = (1,\n\ny = 2\n", ["exp/BUILD.marin:1", "`(`"]),
+    "function": ("x = 1\ndef f():\n    pass\n", ["exp/BUILD.marin:2", ".bzl"]),
+    "unknown_name": (
+        DATA + 'py_actoin(name = "x")\n',
+        ["exp/BUILD.marin:2", "`py_actoin`", "did you mean `py_action`?"],
+    ),
+    "unknown_attribute": (
+        DATA + 'raw_download(\n    name = "x",\n    functoin = "exp/f.py:f",\n)\n',
+        ["exp/BUILD.marin:2", "`functoin`", "did you mean `function`?"],
+    ),
+    "mandatory": (DATA + 'raw_download(name = "x")\n', ["exp/BUILD.marin:2", "`function`"]),
+    "wrong_type": (
+        DATA + 'raw_download(name = "x", function = 3)\n',
+        ["exp/BUILD.marin:2", "`function`", "string"],
+    ),
+    "wrong_element": (
+        DATA + 'raw_download(name = "x", function = "exp/f.py:f", tags = ["a", 1])\n',
+        ["exp/BUILD.marin:2", "`tags[1]`", "string"],
+    ),
+    "wrong_value": (
+        DATA + 'raw_download(name = "x", function = "exp/f.py:f", code = "guessed")\n',
+        ["exp/BUILD.marin:2", "`code`", "guessed", "traced"],
+    ),
+    "callable": (
+        DATA + 'raw_download(name = "x", function = "exp/f.py:f", params = {"f": glob})\n',
+        ["exp/BUILD.marin:2", "params"],
+    ),
+    "missing_target": (
+        DATA
+        + 'raw_download(name = "words", function = "exp/f.py:f")\n'
+        + 'py_action(name = "x", function = "exp/f.py:f", inputs = {"a": ":wrods"})\n',
+        ["exp/BUILD.marin:3", "`//exp:wrods`", "did you mean", "words"],
+    ),
+    "missing_package": (
+        DATA + 'py_action(name = "x", function = "exp/f.py:f", inputs = {"a": "//exq:words"})\n',
+        ["exp/BUILD.marin:2", "exq"],
+    ),
+    "not_a_label": (
+        DATA + 'py_action(name = "x", function = "exp/f.py:f", inputs = {"a": "//exp:..:b"})\n',
+        ["exp/BUILD.marin:2", "not a label"],
+    ),
+    "missing_file": ('load("//exp:nothing.bzl", "x")\n', ["exp/BUILD.marin:1", "nothing.bzl"]),
+    "missing_symbol": (
+        'load("@marin//rules:data.bzl", "py_actoin")\n',
+        ["exp/BUILD.marin:1", "`py_actoin`", "py_action"],
+    ),
+    "glob_matches_nothing": (
+        DATA
+        + 'trained = glob(["*.jsno"])\n',
+        ["exp/BUILD.marin:2", "`*.jsno`", "allow_empty"],
+    ),
+    "duplicate": (
+        DATA
+        + 'raw_download(name = "x", function = "exp/f.py:f")\n\n'
+        + 'raw_download(name = "x", function = "exp/f.py:f")\n',
+        ["exp/BUILD.marin:4", "exp/BUILD.marin:2", "x"],
+    ),
+    "self_cycle": (
+        DATA + 'py_action(name = "x", function = "exp/f.py:f", inputs = {"a": ":x"})\n',
+        ["exp/BUILD.marin:2", "//exp:x", "cycle"],
+    ),
+    "one_name_and_version": (
+        DATA
+        + 'raw_download(name = "x", function = "exp/f.py:f", artifact = "data/a", version = "2026.01.31")\n'
+        + 'raw_download(name = "y", function = "exp/f.py:f", artifact = "data/a", version = "2026.01.31")\n',
+        ["exp/BUILD.marin:2", "exp/BUILD.marin:3", "//exp:x", "//exp:y", "data/a@2026.01.31"],
+    ),
+    "missing_function_file": (
+        DATA + 'raw_download(name = "x", function = "exp/nothing.py:f")\n',
+        ["exp/BUILD.marin:2", "exp/nothing.py"],
+    ),
+    "missing_function": (
+        DATA + 'raw_download(name = "x", function = "exp/f.py:g")\n',
+        ["exp/BUILD.marin:2", "`g`", "exp/f.py"],
+    ),
+    "identity_select": (
+        DATA + 'raw_download(name = "x", function = select({"//conditions:default": "exp/f.py:f"}))\n',
+        ["exp/BUILD.marin:2", "`function`", "select"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_one_message_with_the_place(mini: Mini, name: str) -> None:
+    build_file, texts = CASES[name]
+    mini.write({"exp/f.py": "def f(ctx):\n    pass\n", "exp/BUILD.marin": build_file})
+    ran = mini.run("build", "//...", code=2)
+    for text in texts:
+        assert text in ran.err, ran.err
+    assert ran.out == ""
+    assert ran.err.startswith("error: ")
+    assert ran.err.count("error: ") == 1 + ran.err.count("syntax error: ")
+    assert not list((mini.root / "cache").glob("cas/*/*"))
+
+
+def model(**changed: str) -> str:
+    fields = {"type": '"llama"', "hidden_dim": "16", "intermediate_dim": "32", "num_layers": "1", "num_heads": "2",
+              "num_kv_heads": "2", "max_seq_len": "64"} | changed  # fmt: skip
+    return "{" + ", ".join(f'"{name}": {value}' for name, value in fields.items()) + "}"
+
+
+@pytest.mark.parametrize("value", ["float('nan')", "float('inf')", "-float('inf')", "'1e-3'", "True"])
+def test_a_learning_rate_that_is_no_number(mini: Mini, value: str) -> None:
+    ran = train(mini, optimizer=f'{{"type": "adam", "learning_rate": {value}}}')
+    assert "exp/BUILD.marin:" in ran
+    assert "learning_rate" in ran
+
+
+def test_an_unknown_model_field(mini: Mini) -> None:
+    shown = train(mini, model=model(hiden_dim="3"))
+    assert "exp/BUILD.marin:" in shown
+    assert "`hiden_dim`" in shown
+    assert "did you mean `hidden_dim`?" in shown
+
+
+def test_an_unknown_model_type(mini: Mini) -> None:
+    shown = train(mini, model=model(type='"lama"'))
+    assert "`lama`" in shown
+    assert "llama" in shown
+
+
+def train(mini: Mini, **changed: str) -> str:
+    """The message for a training that is wrong in one attribute; loading it needs no library."""
+    attributes = {
+        "name": '"tiny"',
+        "datasets": '":mix"',
+        "model": model(),
+        "optimizer": '{"type": "adam", "learning_rate": 1e-3}',
+        "num_train_steps": "2",
+        "batch_size": "2",
+    } | changed
+    body = "".join(f"    {name} = {value},\n" for name, value in attributes.items())
+    mini.write(
+        {
+            "exp/docs.jsonl": '{"text": "some words"}\n',
+            "marin.lock": LOCK,
+            "exp/BUILD.marin": TRAIN
+            + 'load("@marin//rules:data.bzl", "tokenized", "trained_tokenizer")\n'
+            + 'trained_tokenizer(name = "tok", paths = ["docs.jsonl"], vocab_size = 300)\n'
+            + 'tokenized(name = "a", paths = ["docs.jsonl"], tokenizer = ":tok")\n'
+            + 'mixture(name = "mix", train = {":a": 1.0})\n'
+            + f"train_lm(\n{body})\n",
+        }
+    )
+    ran = mini.run("build", "//exp:tiny", code=2)
+    assert ran.err.startswith("error: ")
+    return ran.err
+
+
+LEVANTER = max(schemas.SCHEMAS.glob("levanter-*.json")).stem.removeprefix("levanter-")
+LOCK = f'format = 1\n\n[toolchain]\nmarin-levanter = "{LEVANTER}"\n' + "".join(
+    f'{name} = "1"\n'
+    for name in ("tokenizers", "transformers", "marin-haliax", "tensorstore", "jax", "jaxlib", "optax")
+)
