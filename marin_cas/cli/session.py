@@ -47,7 +47,7 @@ class Session:
     def loader(self) -> Loader:
         from marin_cas.lang.loader import Loader
 
-        return Loader(self.root, rules_folder())
+        return Loader(self.root, rules_folder(), cache=self.workspace.cache)
 
     @cached_property
     def lock(self) -> Lock:
