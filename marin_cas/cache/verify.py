@@ -10,7 +10,7 @@ from marin_cas.cache.cache import Cache
 from marin_cas.cache.entry import UNREADABLE
 from marin_cas.cache.listing import results
 from marin_cas.digest import Digest, hash_file
-from marin_cas.disk import disk_problem
+from marin_cas.disk import disk_problem, disk_problems
 from marin_cas.errors import IntegrityError
 from marin_cas.tree.walk import first_missing
 
@@ -60,7 +60,7 @@ def verify(
 ) -> VerifyReport:
     """Hashes all blobs, or a random `sample` (0 to 1) of them; `progress` is told files done and in all.
 
-    With `repair` wrong blobs are removed, so that they are built again; nothing else is changed.
+    With `repair` wrong blobs are removed, so that they are built again, and with them the trees that people see.
     """
     files = [(hexed, entry.path) for hexed, entry in cache.store.files()]
     if sample is not None:
@@ -80,8 +80,13 @@ def verify(
         if found.hex != hexed:
             wrong.append(Wrong(hexed, path, str(found)))
             if repair:
-                _remove(cache, hexed, path)
+                with disk_problems(path):
+                    cache.disk.unlink(path)
                 removed += 1
+    if removed:
+        # What people see may share those bytes, in any tree; it is made again from the store when next wanted.
+        with disk_problems(cache.root):
+            cache.disk.remove_tree(cache.root / "trees")
     if progress is not None:
         progress(len(files), len(files))
     damaged = tuple(
@@ -91,16 +96,6 @@ def verify(
         if entry.state == UNREADABLE
     )
     return VerifyReport(len(files), total, tuple(wrong), _hollow(cache), damaged, removed)
-
-
-def _remove(cache: Cache, hexed: str, path: str) -> None:
-    try:
-        cache.disk.unlink(path)
-        # What people see was linked or copied from these bytes.
-        for name in (hexed, f"{hexed}.file"):
-            cache.disk.remove_tree(f"{cache.root}/trees/{name}")
-    except OSError as error:
-        raise disk_problem(error, path) from error
 
 
 def _hollow(cache: Cache) -> tuple[Hollow, ...]:
