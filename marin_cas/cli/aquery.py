@@ -7,13 +7,13 @@ from dataclasses import asdict
 
 import click
 
-from marin_cas.action import Action, Source
+from marin_cas.action import Action, Resources, Source
 from marin_cas.cli.options import defines, output_option, select_options
 from marin_cas.cli.patterns import PatternCommand, restore
 from marin_cas.cli.session import Session
 from marin_cas.cli.standing import Standings
 from marin_cas.query.query import run, shorthand
-from marin_cas.ui import out, values, words
+from marin_cas.ui import dryrun, out, values, words
 
 _SECTIONS = ("recipe", "inputs", "outputs", "settings", "execution")
 
@@ -109,6 +109,8 @@ def _lines(record: Mapping[str, object]) -> Iterator[str]:
     for section in _SECTIONS:
         held = record[section]
         if isinstance(held, Mapping) and held:
+            if isinstance(held.get("resources"), Mapping):
+                yield f"  resources    {dryrun.resources(Resources(**held['resources']))}"
             shown = _short(section, held)
             yield f"  {section}:"
             yield from (f"    {line}" for line in (shown if isinstance(shown, list) else values.lines(shown)))
@@ -117,7 +119,7 @@ def _lines(record: Mapping[str, object]) -> Iterator[str]:
 def _short(section: str, held: Mapping[str, object]) -> list[str] | Mapping[str, object]:
     """Inputs and outputs on a line each; other sections without what is empty."""
     if section not in ("inputs", "outputs"):
-        return {name: item for name, item in held.items() if item not in ({}, [], None, ())}
+        return {name: item for name, item in held.items() if item not in ({}, [], None, ()) and name != "resources"}
     rows = []
     for name, item in held.items():
         fields: Mapping[str, object] = item  # type: ignore[assignment]

@@ -60,6 +60,12 @@ def _lines(session: Session, decision: Decision) -> Iterator[str]:
     elif (before := _before(session, action.id)) is not None:
         rows += [["before", f"key {before.key.short}"], *_made(before)]
     yield from (f"  {line}" for line in words.table(rows))
+    if (
+        decision.key
+        and decision.result is None
+        and (failed := session.cache.root / "logs" / f"{decision.key.hex}.log").is_file()
+    ):
+        yield f"  its last run failed, {words.ago(failed.stat().st_mtime, time.time())}: `marin logs {action.label}`"
     if reason.changes:
         yield "  changed:"
         yield from (f"    {change}" for change in reason.changes)

@@ -15,7 +15,8 @@ from rich.text import Text
 from marin_cas.scheduler import events
 from marin_cas.scheduler.events import Event
 from marin_cas.ui import words
-from marin_cas.ui.plain import describe
+from marin_cas.ui.follow import Follower
+from marin_cas.ui.plain import describe, log_line
 from marin_cas.ui.state import Running, State
 
 _STYLES = {"done": "green", "FAILED": "bold red", "skip": "yellow", "warning:": "yellow", "served": "cyan"}
@@ -32,21 +33,29 @@ class Live:
         self._spinner = Spinner("dots")
         self._live = RichLive(console=self._console, get_renderable=self._render, refresh_per_second=5, transient=True)
 
+        self._follower = Follower(lambda name, line: self._print(log_line(name, line), "dim")) if verbose else None
+
     def __enter__(self) -> Live:
         self._live.__enter__()
         return self
 
     def __exit__(self, *exc: object) -> None:
+        if self._follower:
+            self._follower.close()
         self._live.__exit__(None, None, None)
 
     def __call__(self, event: Event) -> None:
         self.state.apply(event)
+        if self._follower:
+            self._follower(event)
         # What runs is shown by the part that is redrawn: a line for each start would only scroll it away.
         if event.event == events.ACTION_STARTED and not self._verbose:
             return
         if line := describe(event, self.state, verbose=self._verbose):
-            word = line.split(" ", 1)[0]
-            self._console.print(Text(line, style=_STYLES.get(word, "")), soft_wrap=True)
+            self._print(line, _STYLES.get(line.split(" ", 1)[0], ""))
+
+    def _print(self, line: str, style: str) -> None:
+        self._console.print(Text(line, style=style), soft_wrap=True)
 
     def _render(self) -> RenderableType:
         now = time.time()

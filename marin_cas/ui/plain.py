@@ -5,6 +5,7 @@ from __future__ import annotations
 from marin_cas.scheduler import events
 from marin_cas.scheduler.events import Event
 from marin_cas.ui import out, words
+from marin_cas.ui.follow import Follower
 from marin_cas.ui.state import State
 
 # A sign of life from a training is worth a line, but not one a step.
@@ -18,15 +19,19 @@ class Plain:
         self.state = State()
         self._verbose = verbose
         self._told: dict[str, float] = {}
+        self._follower = Follower(lambda name, line: out.note(log_line(name, line))) if verbose else None
 
     def __enter__(self) -> Plain:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        pass
+        if self._follower:
+            self._follower.close()
 
     def __call__(self, event: Event) -> None:
         self.state.apply(event)
+        if self._follower:
+            self._follower(event)
         if line := describe(event, self.state, verbose=self._verbose):
             out.note(line)
         elif event.event == events.PROGRESS:
@@ -38,6 +43,10 @@ class Plain:
         if entry and event.time - self._told.get(name, entry.since) >= _EVERY_S and (far := entry.how_far()):
             self._told[name] = event.time
             out.note(f"        {name}  {far}")
+
+
+def log_line(name: str, line: str) -> str:
+    return f"        {name}| {line}"
 
 
 def action_name(event: Event) -> str:
@@ -55,8 +64,6 @@ def describe(event: Event, state: State, *, verbose: bool) -> str | None:
             return f"wait    {name}  another build makes it: {event.get('holder', '')}"
         case events.ACTION_FINISHED:
             return _finished(event, name, verbose)
-        case events.LOG:
-            return f"        {name}| {event.get('line', event.get('text', ''))}" if verbose else None
         case events.WARNING:
             return f"warning: {event.get('message', '')}"
     return None

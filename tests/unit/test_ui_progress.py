@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from marin_cas.scheduler import events
@@ -20,7 +22,7 @@ STORY = [
         {"label": "//a:b", "done": 1200, "total": 10000, "unit": "steps", "fields": {"loss": 4.215678}},
     ),
     Event(events.PROGRESS, 131.0, {"label": "//a:b", "done": 1210, "total": 10000, "unit": "steps"}),
-    Event(events.LOG, 132.0, {"label": "//a:b", "line": "compiling"}),
+    Event(events.LOG, 132.0, {"label": "//a:b", "path": "/nothing/there"}),
     Event(events.WARNING, 132.0, {"message": "the disk is nearly full"}),
     Event(
         events.ACTION_FINISHED,
@@ -63,13 +65,19 @@ def test_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
-def test_verbose_adds_what_was_served_and_the_log(capsys: pytest.CaptureFixture[str]) -> None:
+def test_verbose_adds_what_was_served_and_the_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "log"
+    log.write_bytes(b"compiling\n10%\r20%\r\nlast")
     with Plain(verbose=True) as display:
         for event in STORY:
-            display(event)
+            display(Event(event.event, event.time, {**event.data, "path": str(log)}) if event.event == "log" else event)
     shown = capsys.readouterr().err
     assert "served  //a:a" in shown
-    assert "//a:b| compiling" in shown
+    assert [line.strip() for line in shown.splitlines() if "|" in line] == [
+        "//a:b| compiling",
+        "//a:b| 20%",
+        "//a:b| last",
+    ]
 
 
 def test_live_draws_and_takes_it_away(capsys: pytest.CaptureFixture[str]) -> None:
