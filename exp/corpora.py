@@ -6,10 +6,12 @@ changing one moves no other.
 
 import ast
 import hashlib
-import json
 import os
 import sysconfig
+from itertools import pairwise
 from pathlib import Path
+
+from exp.documents import write_document
 
 # Left out of the sources: tables, generated files, what differs between installations, and other people's packages.
 _SKIPPED_FOLDERS = {"__pycache__", "encodings", "idlelib", "lib2to3", "pydoc_data", "site-packages", "test", "tests"}
@@ -62,7 +64,7 @@ def _definitions(path):
     source = path.read_text(encoding="utf-8")
     lines = source.splitlines(keepends=True)
     starts = [1, *(node.lineno for node in ast.parse(source).body if hasattr(node, "body")), len(lines) + 1]
-    for start, end in zip(starts, starts[1:], strict=False):
+    for start, end in pairwise(starts):
         text = "".join(lines[start - 1 : end - 1]).strip()
         if text:
             yield start, text
@@ -94,7 +96,7 @@ def _write(ctx, documents):
                 continue
             seen.add(digest)
             file = held_out if digest[0] % ctx.params["one_in"] == 0 else train
-            file.write(json.dumps({"source": source, "text": text}, ensure_ascii=False) + "\n")
+            write_document(file, {"source": source, "text": text})
             count += 1
             ctx.progress(count, None, "documents")
 

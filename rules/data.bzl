@@ -1,6 +1,7 @@
 """Data: what a user's function makes or fetches, trained tokenizers, and tokenized corpora."""
 
 load("@marin//rules:common.bzl", "FUNCTION_ATTRS", "TokenizedInfo", "TokenizerInfo", "TreeInfo", "artifact_name", "code_revision", "default_artifacts")
+load("@marin//rules:resources.bzl", "cpu")
 
 def _run_function(ctx, inputs, settings = {}):
     made = ctx.actions.run(
@@ -154,6 +155,7 @@ tokenized = rule(
         "tokenizer": attr.label(mandatory = True, providers = ["TokenizerInfo"], doc = "the tokenizer's target"),
         "validation": attr.bool(default = False, doc = "written as a validation set instead of a training set"),
         "sample_count": attr.int(doc = "take at most this many documents of each file"),
+        "resources": attr.dict(bears = "execution", default = cpu(ram = "2g"), doc = "what an attempt needs"),
         "component": attr.string(default = "", doc = "its name in a mixture; the artifact's name where left out"),
     },
     toolchain = ["tokenizers", "marin-levanter", "tensorstore"],

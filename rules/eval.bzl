@@ -1,6 +1,7 @@
 """Evaluation: a checkpoint scored with lm-eval through Levanter's harness."""
 
 load("@marin//rules:common.bzl", "CheckpointInfo", "EvalInfo", "default_artifacts")
+load("@marin//rules:resources.bzl", "cpu")
 load("@marin//rules:train.bzl", "canonical_mp")
 
 _TASK_FIELDS = {"name": "string", "num_fewshot": "int", "task_alias": "string", "task_kwargs": "dict"}
@@ -96,6 +97,7 @@ lm_eval = rule(
         "max_seq_len": attr.int(doc = "tokens of context; left out, the model's own"),
         "mp": attr.string(default = "f32", doc = "precision, as jmp writes it"),
         "nproc": attr.int(default = 1, doc = "cores that a CPU run computes with; ignored elsewhere"),
+        "resources": attr.dict(bears = "execution", default = cpu(ram = "3g"), doc = "what an attempt needs"),
         "apply_chat_template": attr.bool(default = False, doc = "wrap requests in the tokenizer's chat template"),
     },
     toolchain = ["lm-eval", "marin-levanter", "marin-haliax", "jax", "jaxlib", "optax", "tokenizers", "transformers", "datasets"],

@@ -67,14 +67,25 @@ def code_identity(root: Path, function: str, toolchain: Sequence[str], *, where:
             continue
         parsed = modules[current] = _parse(root, current, place.path, place.is_package)
         for item in parsed.imports:
-            at = Location(parsed.path, item.line)
-            wanted = absolute_name(item, current, parsed.is_package, at)
-            waiting += [found.name for found in resolve(root, wanted, item, toolchain, at)]
+            waiting += _reached(root, parsed, item, toolchain, declared=where)
     if modules[module].path != path:
         raise RequestError(f"`{path}` is hidden by `{modules[module].path}`", where=where, hint="rename one of them")
     _check_function(modules[module], name, where)
     ordered = sorted(modules.values(), key=lambda entry: entry.name.encode())
     return Code(function, _digest(entry.tokens for entry in ordered), tuple(sorted(e.path for e in ordered)))
+
+
+def _reached(
+    root: Path, module: _Module, item: Import, toolchain: Sequence[str], declared: Location | None
+) -> list[str]:
+    at = Location(module.path, item.line)
+    try:
+        wanted = absolute_name(item, module.name, module.is_package, at)
+        return [found.name for found in resolve(root, wanted, item, toolchain, at)]
+    except RequestError as error:
+        # The line is in a source that several targets may share: say which one wants it.
+        notes = [f"for the target at {declared}"] if declared else []
+        raise RequestError(error.message, where=at, notes=notes, hint=error.hint) from None
 
 
 def _digest(encoded: Iterator[bytes]) -> bytes:
