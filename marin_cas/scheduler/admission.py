@@ -1,7 +1,7 @@
 """Which ready action may start now: those whose CPU and memory fit beside what runs.
 
-The longest chain of consumers goes first, then the first declared. One that does not fit lets others pass a few times, then nothing passes it:
-a large action is never starved by small ones. One larger than the machine runs alone.
+The longest chain of consumers goes first, then the first declared. One that does not fit lets others pass a few
+times, then nothing passes it: a large action is never starved by small ones. One larger than the machine runs alone.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ politely, the second at once.
 
 from __future__ import annotations
 
+import os
 import queue
 import signal
 import threading
@@ -78,6 +79,8 @@ class Build:
         """Builds, and reports. Failures are in the report; raises RequestError for a request that makes no sense."""
         began = time.monotonic()
         options = self.options
+        names = {name for action in self.analysis.actions.values() for name in action.secrets}
+        self.log.mask(os.environ[name] for name in names if name in os.environ)
         frontier = new_frontier(self.analysis, self.roots, self.lookup, options)
         self.log.emit(events.BUILD_STARTED, targets=[str(root) for root in self.roots])
         for label, target in self.analysis.targets.items():

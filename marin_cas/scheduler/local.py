@@ -43,6 +43,8 @@ class LocalCache:
         return None
 
     def taint(self, key: Digest) -> str | None:
+        if key.hash not in self.cache.actions.changed_keys():
+            return None
         return self.cache.actions.standing(key).tainted
 
     def latest(self, label: str) -> Recipe | None:

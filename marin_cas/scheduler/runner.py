@@ -7,6 +7,7 @@ What a finished run may change is decided here: a first run publishes, others on
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from marin_cas.action import Action
@@ -110,7 +111,6 @@ class LocalRunner:
             pass_env=self.pass_env,
             machine_env=self.machine_env,
             writable=self.writable,
-            producer_keys=task.producer_keys,
             keep_work=task.keep_work,
             fresh=task.mode in (Mode.AGAIN, Mode.CHECK),
         )
@@ -135,6 +135,8 @@ class _Publication:
         self.replaced = False
 
     def publish(self, made: Result) -> Result:
+        # Not part of the request: in a chain of thousands, writing them down for each tool would cost more than it.
+        made = replace(made, producer_keys=self.task.producer_keys)
         mode = self.task.mode
         chosen = None if mode is Mode.BUILD else self.cache.actions.result(self.task.key)
         if chosen is None:
