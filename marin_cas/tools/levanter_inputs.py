@@ -33,8 +33,12 @@ class Component:
 
 
 def read_components(described: Sequence[Mapping[str, Any]], inputs: Mapping[str, Path]) -> list[Component]:
-    """Every component in the given order. ToolError naming the first that is not complete."""
-    return [_component(entry, inputs[entry["input"]]) for entry in described]
+    """Every component, training ones first, by name: Levanter hands out shuffle keys in the order it finds them in.
+
+    ToolError naming the first that is not complete.
+    """
+    components = [_component(entry, inputs[entry["input"]]) for entry in described]
+    return sorted(components, key=lambda component: (component.validation, component.name.encode()))
 
 
 def check_components(components: Sequence[Component], *, tokenizer: str, seq_len: int) -> None:

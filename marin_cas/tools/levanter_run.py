@@ -6,10 +6,13 @@ Imports everything heavy: load it after the inputs are checked and the environme
 from __future__ import annotations
 
 import datetime
+import gc
 import json
 import logging
+import queue
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +25,7 @@ from levanter.checkpoint import Checkpointer, CheckpointerConfig
 from levanter.data.text.datasets import BlockShuffleConfig, DatasetComponent, LmDataConfig, UrlDatasetSourceConfig
 from levanter.distributed import DistributedConfig
 from levanter.optim.config import OptimizerConfig
+from levanter.utils.background_iterable import BackgroundIterator
 
 from marin_cas.tools import levanter_rolling as rolling
 from marin_cas.tools import levanter_schema
@@ -32,6 +36,7 @@ _log = logging.getLogger("marin_cas.train_lm")
 
 # Checkpoints of one attempt that stay: the newest may be damaged by what killed the attempt.
 _KEEP = 2
+_JOIN_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +73,25 @@ def train(plan: Plan, tracker: MetricsTracker) -> float:
     """Runs the training; returns the seconds inside Levanter's main."""
     config = train_config(plan, tracker)
     started = time.perf_counter()
-    levanter_train.main(config)
-    return time.perf_counter() - started
+    try:
+        levanter_train.main(config)
+        return time.perf_counter() - started
+    finally:
+        _stop_loaders()
+
+
+def _stop_loaders() -> None:
+    """Ends the threads that fetch batches nobody will take: at the interpreter's end they would crash inside jax."""
+    # By type and not by isinstance, which would ask dead weak proxies for their class.
+    loaders = [found for found in gc.get_objects() if issubclass(type(found), BackgroundIterator)]
+    for loader in loaders:
+        loader.stop(wait=False)
+        if loader.thread is not None:
+            with suppress(queue.Empty):
+                loader.q.get_nowait()  # wakes a producer that waits for room
+    for loader in loaders:
+        if loader.thread is not None:
+            loader.thread.join(timeout=_JOIN_S)
 
 
 def train_config(plan: Plan, tracker: MetricsTracker) -> levanter_train.TrainLmConfig:
