@@ -204,9 +204,6 @@ lm_eval(
     assert isinstance(made.inputs["data.q"], Built)
     assert made.outcome == "sampled" and made.heavy
     first, second = made.params["tasks"]  # type: ignore[misc]
-    assert json.loads(json.dumps([first["num_fewshot"], second["num_fewshot"], second["task_alias"]])) == [
-        None,
-        5,
-        "x5",
-    ]
+    assert (first["num_fewshot"], first["task_alias"]) == (None, "")
+    assert (second["num_fewshot"], second["task_alias"]) == (5, "x5")
     assert set(made.toolchain) >= {"lm-eval", "marin-levanter", "marin-haliax", "jax", "jaxlib", "optax"}
