@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -101,7 +102,7 @@ class State:
 
 def number(value: object) -> str:
     """A number in few digits: whole ones as they are, others with four."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return str(value)
     return f"{int(value):,}" if value == int(value) and abs(value) < 1e15 else f"{value:.4g}"
 
