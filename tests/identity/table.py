@@ -1,0 +1,214 @@
+"""For every rule, one other value for each of its attributes: those that bear identity, and those that do not.
+
+A rule or an attribute without an entry here fails the tests. Values are Starlark text, for a package that holds
+`pipeline.PIPELINE`; each is compared with the `base` of its rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tests.identity.pipeline import FUNCTION, LLAMA, TRAIN, call
+from tests.identity.space import Attrs, Declared
+
+SECRET = "IDENTITY_TEST_TOKEN"
+
+
+@dataclass(frozen=True, slots=True)
+class Other:
+    """Another value of an attribute. `over` is put over the rule's base on both sides of the comparison; where the
+    attribute only goes along with another one, `along` changes with it.
+
+    `seen_by` is the name of a consumer (see `CONSUMERS`) whose key must change, where the rule's own does not.
+    """
+
+    value: str
+    over: Attrs = field(default_factory=dict)
+    along: Attrs = field(default_factory=dict)
+    seen_by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One rule. `free` are the attributes that bear no identity: a changed value leaves every key as it is."""
+
+    base: Attrs
+    identity: Mapping[str, Other]
+    free: Mapping[str, Other]
+    seen_by: str | None = None  # for a rule that runs nothing
+
+
+# Targets that take the compared one in, by name; `{}` is its label.
+CONSUMERS: Mapping[str, tuple[str, Attrs]] = {
+    "train": ("train_lm", {**TRAIN, "datasets": '"{}"'}),
+    "tokenize": ("tokenized", {"raw": '":docs"', "glob": '"*.jsonl"', "tokenizer": '"{}"', "component": '"c"'}),
+}
+
+
+def implicit(version: Other | None = None) -> dict[str, Other]:
+    """What every rule has and no key holds. A `version` is in the keys of sampled actions only."""
+    return {
+        "tags": Other('["red", "blue"]'),
+        "artifact": Other('"renamed/{name}"'),
+        "resources": Other('cpu(cpu = 2, ram = "3g", disk = "9g", preemptible = False, regions = ["mars"])'),
+        "secrets": Other(f'["{SECRET}"]'),
+        **({"version": version} if version else {}),
+    }
+
+
+EXACT = implicit(Other('"2026.01.31"'))
+SAMPLED = implicit()
+
+_FUNCTION: dict[str, Other] = {
+    "function": Other(FUNCTION.format("more_documents")),
+    "params": Other('{"seed": 0, "count": 3, "more": None}'),
+    "toolchain": Other('["python", "click"]'),
+    "code": Other('"declared"', along={"revision": "1"}),
+    "revision": Other("2", over={"code": '"declared"', "revision": "1"}),
+}
+_SOURCE: dict[str, Other] = {
+    "raw": Other('":copied"', over={"raw": '":docs"', "glob": '"*.jsonl"', "paths": "[]"}),
+    "glob": Other('"**/*.jsonl"', over={"raw": '":docs"', "glob": '"*.jsonl"', "paths": "[]"}),
+    "paths": Other('["notes.jsonl", "functions.py"]'),
+    "text_key": Other('"title"'),
+}
+_DOCUMENTS = {"function": FUNCTION.format("documents"), "params": '{"seed": 0, "count": 3}'}
+
+CASES: Mapping[str, Case] = {
+    "raw_download": Case(_DOCUMENTS, _FUNCTION, EXACT),
+    "py_action": Case(
+        {**_DOCUMENTS, "inputs": '{"docs": "notes.jsonl"}'},
+        {**_FUNCTION, "inputs": Other('{"documents": "notes.jsonl"}')},
+        EXACT,
+    ),
+    "trained_tokenizer": Case(
+        {"paths": '["notes.jsonl"]', "vocab_size": "280"},
+        {
+            **_SOURCE,
+            "vocab_size": Other("281"),
+            "min_frequency": Other("3"),
+            "eos": Other('"<|end|>"'),
+            "bos": Other('"<|begin|>"'),
+            "special_tokens": Other('["<|turn|>"]'),
+        },
+        EXACT,
+    ),
+    "tokenizer": Case({"files": '":tok"'}, {"files": Other('":docs"')}, EXACT, seen_by="tokenize"),
+    "tokenized": Case(
+        {"paths": '["notes.jsonl"]', "tokenizer": '":tok"', "component": '"c"'},
+        {
+            **_SOURCE,
+            "tokenizer": Other('":other_tok"'),
+            "validation": Other("True"),
+            "sample_count": Other("2"),
+            "component": Other('"d"', seen_by="train"),
+        },
+        EXACT,
+    ),
+    "mixture": Case(
+        {"train": '{":web": 0.7, ":code": 0.3}', "validation": '[":held"]'},
+        {
+            "train": Other('{":web": 0.7, ":code": 0.4}'),
+            "validation": Other('[":held", ":held_too"]'),
+            "shuffle": Other('{"window_blocks": 256}'),
+        },
+        EXACT,
+        seen_by="train",
+    ),
+    "train_lm": Case(
+        TRAIN,
+        {
+            "model": Other(call("llama", **LLAMA, tie_word_embeddings="True")),
+            "optimizer": Other(call("adam", learning_rate="3.1e-3", warmup="0.25")),
+            "trainer": Other('{"per_device_parallelism": 1}'),
+            "datasets": Other('":web"'),
+            "batch_size": Other("4"),
+            "seq_len": Other("16"),
+            "num_train_steps": Other("9"),
+            "z_loss_weight": Other("1e-4"),
+            "mp": Other('"p=f32,c=bf16"'),
+            "seed": Other("1"),
+            "data_seed": Other("1"),
+            "nproc": Other("2"),
+            "export_every": Other("4"),
+            "init_from": Other('":model"'),
+            "version": Other('"2026.01.31"'),
+        },
+        {
+            **SAMPLED,
+            "steps_per_eval": Other("3"),
+            "max_eval_batches": Other("1"),
+            "checkpoint_minutes": Other("0.0"),
+            "checkpoint_every_steps": Other("2"),
+        },
+    ),
+    "lm_eval": Case(
+        {
+            "checkpoint": '":model"',
+            "tasks": '["goes_on"]',
+            "task_files": '["task.yaml"]',
+            "data": '{"questions": ":questions"}',
+        },
+        {
+            "checkpoint": Other('":other_model"'),
+            "tasks": Other('["goes_on", "goes_elsewhere"]'),
+            "task_files": Other('["task.yaml", "other_task.yaml"]'),
+            "data": Other('{"questions": ":copied"}'),
+            "num_fewshot": Other("2"),
+            "limit": Other("3"),
+            "batch_size": Other("8"),
+            "max_seq_len": Other("16"),
+            "mp": Other('"bf16"'),
+            "nproc": Other("2"),
+            "apply_chat_template": Other("True"),
+            "version": Other('"2026.01.31"'),
+        },
+        SAMPLED,
+    ),
+}
+
+# Targets that the values above name, besides the pipeline's.
+SUPPORT = (
+    Declared("other_tok", "trained_tokenizer", {"paths": '["notes.jsonl"]', "vocab_size": "290"}),
+    Declared("held_too", "tokenized", {"paths": '["notes.jsonl"]', "tokenizer": '":tok"', "validation": "True"}),
+    Declared("other_model", "train_lm", {**TRAIN, "seed": "7"}),
+)
+
+# Two ways to write one thing: no key may tell them apart. (rule, the one, the other; over its base)
+SPELLINGS: tuple[tuple[str, Attrs, Attrs], ...] = (
+    ("mixture", {"train": '{":web": 0.7, ":code": 0.3}'}, {"train": '{":code": 0.3, ":web": 0.7}'}),
+    ("mixture", {"validation": '[":held", ":held_too"]'}, {"validation": '[":held_too", ":held"]'}),
+    ("mixture", {"train": '{":web": 1, ":code": 2}'}, {"train": '{"//exp:web": 1.0, "code": 2.0}'}),
+    ("mixture", {"shuffle": '{"io_block_size": 256}'}, {"shuffle": "{}"}),
+    ("raw_download", {"params": '{"seed": 0, "count": 3}'}, {"params": '{"count": 3, "seed": 0}'}),
+    ("raw_download", {"toolchain": '["python", "click"]'}, {"toolchain": '["click", "python"]'}),
+    (
+        "py_action",
+        {"inputs": '{"a": "notes.jsonl", "b": ":docs"}'},
+        {"inputs": '{"b": ":docs", "a": "//exp:notes.jsonl"}'},
+    ),
+    ("tokenized", {"paths": '["notes.jsonl", "task.yaml"]'}, {"paths": '["task.yaml"] + glob(["notes.*"])'}),
+    ("tokenized", {"tokenizer": '":tok"'}, {"tokenizer": '":same_tok"'}),
+    ("train_lm", {}, {"seed": "0", "nproc": "1", "trainer": "{}"}),
+    ("train_lm", {"z_loss_weight": "1"}, {"z_loss_weight": "1.0"}),
+    ("train_lm", {"seq_len": "32"}, {}),
+    ("train_lm", {"mp": '"p=f32,c=bf16"'}, {"mp": '"compute=bfloat16,params=float32,output=bfloat16"'}),
+    (
+        "train_lm",
+        {"optimizer": call("adam", learning_rate="1e-3")},
+        {"optimizer": '{"learning_rate": 0.001, "type": "adam"}'},
+    ),
+    ("train_lm", {"model": call("llama", **LLAMA)}, {"model": call("llama", **LLAMA, rope='{"type": "default"}')}),
+    ("lm_eval", {"tasks": '["goes_on"]'}, {"tasks": '[{"name": "goes_on"}]'}),
+    ("lm_eval", {"mp": '"f32"'}, {"mp": '"p=f32"'}),
+)
+
+
+def declared(rule: str, name: str, attrs: Attrs) -> Declared:
+    return Declared(name, rule, {attr: value.replace("{name}", name) for attr, value in attrs.items()})
+
+
+def consumer(kind: str, of: str) -> Declared:
+    rule, attrs = CONSUMERS[kind]
+    return Declared(f"{of}.{kind}", rule, {attr: value.replace("{}", f":{of}") for attr, value in attrs.items()})
