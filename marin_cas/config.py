@@ -101,6 +101,19 @@ def _names(value: object) -> tuple[str, ...]:
     return tuple(value)
 
 
+# What each setting means, for people.
+SETTINGS = {
+    "cache": "the folder of the store, below the workspace's root unless it is absolute",
+    "jobs": "how many actions run at once; where left out, as many as this machine's cores hold",
+    "ram": "the memory that running actions may take together, such as `8GiB`; where left out, this machine's",
+    "keep_going": "after a failure, go on with what does not need it",
+    "progress": "`auto` (redrawn on a terminal, else plain lines), `plain` or `none`",
+    "locked": "refuse to build where the environment is not the one of marin.lock",
+    "define": "names that select() asks for, and their values",
+    "profile": "the section [profile.NAME] to take on top; select() can ask for it too",
+    "pass_env": "variables of the environment that every tool may see; they never bear identity",
+}
+
 _READERS: dict[str, Callable[[object], Any]] = {
     "cache": _text,
     "jobs": _jobs,

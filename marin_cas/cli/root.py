@@ -22,8 +22,9 @@ COMMANDS = {
     "lock": ("lock", "Write marin.lock: the library versions that keys hold."),
     "info": ("info", "Show the workspace, its configuration and this machine."),
     "cache": ("cache", "Look into the store: ls, stat, cat, verify."),
-    "clean": ("clean", "Remove links and left-over work folders, or the whole cache."),
+    "clean": ("clean", "Remove output links and left-over work folders."),
     "version": ("version", "Print the version."),
+    "help": ("help", "Explain a command, the configuration, patterns or exit codes."),
 }
 CACHE_COMMANDS = {
     "ls": ("cache_ls", "List the results in the action cache."),

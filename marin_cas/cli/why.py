@@ -15,6 +15,8 @@ from marin_cas.scheduler.local import LocalCache
 from marin_cas.scheduler.plan import HIT, Decision, Plan, plan
 from marin_cas.ui import dryrun, out, values, words
 
+_MOST = 30
+
 
 @click.command("why")
 @click.argument("label")
@@ -101,13 +103,16 @@ def _before(session: Session, id: str) -> Result | None:
 
 
 def _below(made: Plan, own: tuple[str, ...]) -> Iterator[str]:
-    """A line for each action below that is in the plan."""
-    rows = [
-        [decision.status, id, dryrun.name(decision), decision.reason.text()]
-        for id, decision in made.decisions.items()
-        if id not in own
-    ]
-    yield from words.table(rows)
+    """A line for an action below that is in the plan, producers first."""
+    decisions = [(id, decision) for id, decision in made.decisions.items() if id not in own]
+    # Of very many, those that say something: what would run though it waits for nothing.
+    if len(decisions) > _MOST:
+        causes = [each for each in decisions if each[1].status != HIT and "input" not in each[1].reason.detail]
+        decisions = causes or decisions
+    rows = [[decision.status, id, dryrun.name(decision), decision.reason.text()] for id, decision in decisions]
+    yield from words.table(rows[:_MOST])
+    if len(rows) > _MOST:
+        yield f"and {len(rows) - _MOST:,} more: `marin build -n` lists them"
 
 
 def _record(session: Session, decision: Decision) -> dict[str, object]:

@@ -103,3 +103,12 @@ def test_info_shows_drift_from_the_lock(mini: Mini) -> None:
     text = mini.ok("info").out
     assert "marin.lock: 2 versions differ here" in text
     assert "not installed here" in text
+
+
+def test_help(mini: Mini) -> None:
+    assert "pass_env" in mini.ok("help", "configuration").out
+    assert "//exp/..." in mini.ok("help", "patterns").out
+    assert "70  a bug" in mini.ok("help", "exit-codes").out
+    assert mini.ok("help", "build").out == mini.ok("build", "--help").out
+    assert "Topics of" in mini.ok("help").out
+    assert "did you mean `build`?" in mini.run("help", "biuld", code=2).err

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
-from marin_cas.config import load_config
+from marin_cas.config import SETTINGS, Config, load_config
 from marin_cas.errors import RequestError
 from marin_cas.workspace import find_workspace, open_workspace
 
@@ -119,3 +120,7 @@ def test_the_workspace_is_found_from_below(tmp_path: Path) -> None:
 def test_outside_a_workspace_says_so(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="not inside a workspace"):
         find_workspace(tmp_path)
+
+
+def test_every_setting_is_explained() -> None:
+    assert [item.name for item in fields(Config) if item.name != "sources"] == list(SETTINGS)
