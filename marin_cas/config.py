@@ -27,7 +27,7 @@ _UNITS = {"": 1, "B": 1} | {
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """`jobs` and `ram` are None for what the machine has. `sources` says, for each field, where its value came from."""
+    """`jobs` and `ram` are None for what the machine has, `compilation_cache` for a folder in the cache. `sources` says, for each field, where its value came from."""
 
     cache: str = "cache"
     jobs: int | None = None
@@ -38,6 +38,7 @@ class Config:
     define: Mapping[str, str] = field(default_factory=dict)
     profile: str | None = None
     pass_env: tuple[str, ...] = ()
+    compilation_cache: str | None = None
     sources: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -112,6 +113,7 @@ SETTINGS = {
     "define": "names that select() asks for, and their values",
     "profile": "the section [profile.NAME] to take on top; select() can ask for it too",
     "pass_env": "variables of the environment that every tool may see; they never bear identity",
+    "compilation_cache": "where JAX keeps compiled programs for later runs; where left out, `jax` in the cache",
 }
 
 _READERS: dict[str, Callable[[object], Any]] = {
@@ -124,6 +126,7 @@ _READERS: dict[str, Callable[[object], Any]] = {
     "define": _define,
     "profile": _text,
     "pass_env": _names,
+    "compilation_cache": _text,
 }
 
 

@@ -18,6 +18,12 @@ class Workspace:
     cache: Path
     config: Config
 
+    @property
+    def compilation_cache(self) -> Path:
+        """Where JAX keeps compiled programs."""
+        given = self.config.compilation_cache
+        return self.root / given if given else self.cache / "jax"
+
     def package_of(self, folder: Path) -> str:
         """The package path that `folder` (absolute, inside the workspace) would be."""
         relative = folder.resolve().relative_to(self.root).as_posix()

@@ -145,7 +145,19 @@ class _Command:
         trace = Trace()
         display = progress("none" if options["quiet"] else session.config.progress, verbose=options["verbose"])
         executor = LocalExecutor(cache, session.root)
-        runner = LocalRunner(session.root, cache, local, executor, pass_env=session.config.pass_env)
+        # A second run of a training compiles nothing, and its bits are the same: outside every key, shared by all.
+        compiled = session.workspace.compilation_cache
+        compiled.mkdir(parents=True, exist_ok=True)
+        machine = {"JAX_COMPILATION_CACHE_DIR": str(compiled), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+        runner = LocalRunner(
+            session.root,
+            cache,
+            local,
+            executor,
+            pass_env=session.config.pass_env,
+            machine_env=machine,
+            writable=(str(compiled),),
+        )
         try:
             with _open(options["events"]) as sink, _open(options["trace"]) as trace_file:
                 log = EventLog(sink, [display, *([trace] if trace_file else [])])
