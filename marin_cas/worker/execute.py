@@ -6,6 +6,7 @@ outputs without a trace of this machine, and the workspace files that it was giv
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -22,7 +23,7 @@ from marin_cas.errors import BuildError, EnvironmentProblem, IntegrityError, Int
 from marin_cas.recipe import Recipe
 from marin_cas.result import Cost, Output, Result
 from marin_cas.tree.ingest import Ingested, ingest
-from marin_cas.worker import environment, inputs, job, outputs, process, producer, redact, scan, wire
+from marin_cas.worker import environment, inputs, job, outputs, process, producer, redact, scan, shortcut, wire
 from marin_cas.worker.attempt import Attempt, Cancel, Listener, Progress, Started, Status
 from marin_cas.worker.client import Channel, ForkServer
 from marin_cas.worker.failure import judge
@@ -80,6 +81,8 @@ class Worker:
     ) -> None:
         self.cache, self.root, self.environ = cache, root, environ
         self.confine, self.grace = confine, grace
+        # What a tool could give away of this machine: its own folders are below the cache's.
+        self.folders = tuple({form for folder in (cache.root, root) for form in (folder.absolute(), folder.resolve())})
         self.server = ForkServer(environment.base_environment())
         self.environments = producer.Environments(cache.store)
 
@@ -109,6 +112,7 @@ class _Run:
         self.store = worker.cache.store
         self.secrets: dict[str, str] = {}
         self.warnings: list[str] = []
+        self.tmpdir = place.tmp  # a short name of it where its own is too long
 
     def run(self) -> Attempt:
         status, error = Status.INFRA, None
@@ -131,6 +135,9 @@ class _Run:
     def _clean_up(
         self, status: Status, result: Result | None, made: Result | None, error: MarinError | None
     ) -> Attempt:
+        if self.tmpdir != self.place.tmp:
+            with contextlib.suppress(OSError):
+                self.tmpdir.unlink()
         tail, log = (), None
         if error is None:
             self.place.remove_scratch()
@@ -191,8 +198,9 @@ class _Run:
     def _run_tool(self, recipe: Recipe) -> Mapping[str, Any]:
         """The supervisor's last word, for a tool that ended well. Raises _Ended for any other."""
         request, place, worker = self.request, self.place, self.worker
+        self.tmpdir = shortcut.shorten(place.tmp)
         env = environment.tool_environment(
-            request, recipe, home=place.work / "home", tmp=place.tmp, environ=worker.environ
+            request, recipe, home=place.work / "home", tmp=self.tmpdir, environ=worker.environ
         )
         job.Job(
             recipe.tool,
@@ -281,20 +289,15 @@ class _Run:
     def _scan(self, files: list[tuple[str, int]]) -> None:
         """Refuses secrets in any output; this machine's traces in an exact, consumable one, and warns of them else."""
         out, label = self.place.work / "out", self.request.label
-        folders = [self.worker.cache.root, self.worker.root, self.place.work, self.place.tmp, self.place.scratch]
-        wanted = scan.needles(
-            {form for folder in folders for form in (folder.absolute(), folder.resolve())},
-            producer.host(),
-            redact.spellings(self.secrets.values()),
-        )
+        secrets = redact.spellings(self.secrets.values())
+        wanted = scan.needles([*self.worker.folders, self.tmpdir], producer.host(), secrets)
         findings = scan.scan(out, files, wanted)
         leaked = [finding for finding in findings if finding.needle.kind == scan.SECRET]
         for finding in leaked:
             os.unlink(out / finding.file)  # not even a kept work folder may hold it
-        redactor = redact.Redactor(redact.spellings(self.secrets.values()))
         if leaked:
             raise BuildError(
-                f"`{label}` wrote a secret into its output `{redactor.text(leaked[0].file)}`",
+                f"`{label}` wrote a secret into its output `{redact.Redactor(secrets).text(leaked[0].file)}`",
                 hint="nothing was stored; take it out of what the tool writes",
             )
         for finding in findings:

@@ -46,9 +46,9 @@ def stand_by(control: socket.socket, taken: int, server: int) -> None:
             os.close(taken)
             control.close()
             sock = socket.socket(fileno=fds[0])
-            line = wire.read_line(sock)
+            line, orders = wire.read_line(sock)
             if line:
-                Supervisor(sock, ready, line).run()
+                Supervisor(sock, ready, line).run(orders)
                 return
     except (_ParentDied, OSError, ValueError) as error:
         if sock is not None:
@@ -131,13 +131,15 @@ class Supervisor:
         self.reason = ""
         self.kill_at: float | None = None
 
-    def run(self) -> None:
-        """Gives the order and stays until nothing of the tool runs any more."""
+    def run(self, orders: bytes) -> None:
+        """Gives the order and stays until nothing of the tool runs any more. `orders` is what the driver said since."""
         with open(self.ready.order, "wb", buffering=0) as order:
             view = memoryview(self.line)
             while view:
                 view = view[order.write(view) :]
         wire.send(self.sock, {"started": {"pid": self.pid}})
+        if orders:
+            self._obey(orders)
         self._watch(self.ready.report, self.ready.output, self.ready.wakeup)
         left = [] if self.childless else self._clear_descendants()
         self._drain(self.ready.report, self.ready.output)

@@ -26,7 +26,7 @@ class _Refused(Exception):
 
 def main(report_fd: int) -> int:
     """Runs the job in the working directory; returns the exit status."""
-    # New ones: those of the warm process believe in a file that one can seek in. Line by line, for a tool that is killed.
+    # Those of the warm process believe in a file that one can seek in. Line by line, for a tool that is killed.
     sys.stdout = sys.__stdout__ = _stream(1)
     sys.stderr = sys.__stderr__ = _stream(2)
     os.set_inheritable(report_fd, False)

@@ -16,16 +16,16 @@ def send(sock: socket.socket, message: dict[str, Any]) -> None:
     sock.sendall(json.dumps(message).encode() + b"\n")
 
 
-def read_line(sock: socket.socket) -> bytes:
-    """The bytes up to the first newline; b"" when the peer closed before one. Reads nothing beyond it."""
-    line = bytearray()
-    while not line.endswith(b"\n"):
-        # The sender waits for an answer after this line, so a large read cannot swallow what follows.
-        data = sock.recv(1 << 16)
-        if not data:
-            return b""
-        line += data
-    return bytes(line)
+def read_line(sock: socket.socket) -> tuple[bytes, bytes]:
+    """The first line, and what came after it in the same breath; b"" when the peer closed before its end."""
+    data = bytearray()
+    while b"\n" not in data:
+        more = sock.recv(1 << 16)
+        if not more:
+            return b"", b""
+        data += more
+    line, _, rest = bytes(data).partition(b"\n")
+    return line, rest
 
 
 class Lines:

@@ -22,10 +22,8 @@ _TAIL_BYTES = 1 << 16
 
 
 def tmp_folder(temporary: Temporary, fence: str) -> Path:
-    """The `TMPDIR` of an attempt: apart from its work folder and short, since a socket's path has at most 107 bytes.
-
-    Its name tells whose it is, so that it is swept once the driver is gone.
-    """
+    """The folder for an attempt's `TMPDIR`: apart from its work folder, so that its path is short; its name tells
+    whose it is, so that it is swept once the driver is gone."""
     return Path(temporary.folder, f"{this_process().prefix}{fence[:6]}")
 
 

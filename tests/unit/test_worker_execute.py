@@ -415,9 +415,19 @@ def test_cancelled_before_it_starts(bench):
     assert attempt.status == Status.CANCELLED
 
 
+def test_stopping_at_any_moment_ends_it_soon(bench):
+    for delay in (0, 0.001, 0.003, 0.006, 0.01, 0.02, 0.04, 0.08):
+        job = bench.submit("import time\ndef go(ctx): time.sleep(300)\n", params={"delay": delay})
+        time.sleep(delay)
+        job.cancel(kill=delay != 0.003)
+        attempt = job.wait(20)
+        assert attempt is not None and attempt.status == Status.CANCELLED
+        bench.lease.release()
+
+
 def test_a_time_limit(tmp_path):
     bench = Bench(tmp_path, grace=0.1)
-    attempt, error = bench.fails(SLEEPS, Status.TIMED_OUT, params={"polite": False}, timeout=0.5)
+    _, error = bench.fails(SLEEPS, Status.TIMED_OUT, params={"polite": False}, timeout=0.5)
     assert "took longer than it may" in error.message
     bench.executor.close()
 
@@ -615,7 +625,7 @@ def test_what_a_killed_driver_left_is_removed_by_the_next_attempt(bench):
 
 
 def test_many_at_once(bench):
-    code = "import time\ndef go(ctx):\n    time.sleep(0.05)\n    (ctx.output_path / 'i').write_text(str(ctx.params['i']))\n"
+    code = "import time\ndef go(ctx):\n    time.sleep(.05)\n    open('out/files/i', 'w').write(str(ctx.params['i']))\n"
     jobs, leases = [], []
     for index in range(24):
         jobs.append(bench.submit(code, params={"i": index}))
