@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from marin_cas.analysis import schema as schemas
@@ -166,3 +169,63 @@ LOCK = f'format = 1\n\n[toolchain]\nmarin-levanter = "{LEVANTER}"\n' + "".join(
     f'{name} = "1"\n'
     for name in ("tokenizers", "transformers", "marin-haliax", "tensorstore", "jax", "jaxlib", "optax")
 )
+
+
+# Tools that misbehave. Each: the function's body, then texts that the message must hold.
+TOOLS = {
+    "raises": ('raise KeyError("colour")', ["f.py:6", "KeyError", "colour"]),
+    "killed": ("os.kill(os.getpid(), 9)", ["killed by SIGKILL"]),
+    "exits": ("os._exit(0)", ["`//:x`"]),
+    "leaves_nothing": ("pass", ["empty"]),
+    "removes_its_output": ("os.rmdir(ctx.output_path)", ["files"]),
+    "leaves_a_child": (
+        '(ctx.output_path / "a").write_text("a"); subprocess.Popen(["sleep", "60"])',
+        ["left a process running", "sleep 60"],
+    ),
+    "writes_outside": ('open("/var/tmp/outside-of-it", "w")', ["wrote outside its folder", "/var/tmp/outside-of-it"]),
+    "writes_its_input": ('(ctx.inputs["d"]).write_text("changed")', ["input"]),
+    "leaks_its_folder": ('(ctx.output_path / "a").write_text(str(ctx.output_path.absolute()))', ["a", "work"]),
+    "escaping_link": ('os.symlink("/etc/passwd", ctx.output_path / "a")', ["/etc/passwd"]),
+    "pipe": ('os.mkfifo(ctx.output_path / "a")', ["a"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TOOLS)
+def test_a_tool_that_misbehaves(mini: Mini, name: str) -> None:
+    body, texts = TOOLS[name]
+    mini.write(
+        {
+            "data.txt": "data\n",
+            "f.py": f"import os\nimport subprocess\n\n\ndef f(ctx):\n    {body}\n",
+            "BUILD.marin": DATA + 'py_action(name = "x", function = "f.py:f", inputs = {"d": "data.txt"})\n',
+        }
+    )
+    ran = mini.run("build", "//:x", code=1)
+    assert "BUILD.marin:2" in ran.err, ran.err
+    assert ran.err.count("error: ") == 1
+    for text in texts:
+        assert text in ran.err, ran.err
+    assert mini.ok("cache", "verify").out == ""
+    mini.write({"f.py": "def f(ctx):\n    (ctx.output_path / 'a').write_text(ctx.inputs['d'].read_text())\n"})
+    assert mini.counts("//:x")["executed"] == 1
+    assert (mini.root / "cache/out/x/a").read_text() == "data\n"
+
+
+def test_a_full_disk(mini: Mini) -> None:
+    mini.write(
+        {
+            "f.py": "def f(ctx):\n    (ctx.output_path / 'a').write_bytes(bytes(ctx.params['size']))\n",
+            "BUILD.marin": DATA + 'raw_download(name = "x", function = "f.py:f", params = {"size": 3000000})\n',
+        }
+    )
+    limited = [
+        sys.executable,
+        "-c",
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (2000000, 2000000)); "
+        "from marin_cas.cli.main import main; sys.exit(main(['build', '//:x']))",
+    ]
+    ran = subprocess.run(limited, cwd=mini.root, env=mini.environ(), capture_output=True, text=True)
+    assert ran.returncode == 3, ran.stderr
+    assert "a file grew beyond what is allowed here" in ran.stderr
+    assert "Traceback" not in ran.stderr
+    assert mini.counts("//:x")["executed"] == 1
