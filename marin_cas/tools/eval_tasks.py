@@ -1,11 +1,12 @@
 """Tasks of lm-eval made ready to run: found by name, their data taken from the action's inputs and nowhere else.
 
-Building lm-eval's own index of bundled tasks takes 15 to 60 seconds; a scan for names and one generated YAML a task,
-which includes the real one, take a second. A dataset that nothing pins is refused.
+Building lm-eval's own index of bundled tasks takes 15 to 60 seconds; here a task is found by its file, and loaded by
+a generated YAML that includes the real one. A dataset that nothing pins is refused.
 """
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import re
@@ -18,6 +19,7 @@ from marin_cas.worker.context import ToolError
 
 # Builders of `datasets` that read the files they are given.
 _FILE_BUILDERS = ("json", "csv", "parquet", "text", "arrow")
+_SPLITS = ("training_split", "validation_split", "test_split", "fewshot_split")
 _NAMED = re.compile(rb"""^(task|group):[ \t]*["']?([^\s"'#\[\]]+)""", re.MULTILINE)
 
 
@@ -26,24 +28,14 @@ def load_tasks(
 ) -> dict[str, Any]:
     """lm-eval's task objects by the name they are stored under. ToolError for whatever is wrong with one."""
     local = _local_definitions(definitions) if definitions else {}
-    bundled: dict[str, tuple[str, Path]] = {}
-    if any(task["name"] not in local for task in wanted):
-        bundled = _bundled_definitions()
     loaded: dict[str, Any] = {}
     for task in wanted:
         name, shown = task["name"], task["task_alias"] or task["name"]
-        kind, path = local.get(name) or bundled.get(name) or _unknown(name, [*local, *bundled])
+        kind, path = local.get(name) or _bundled_definition(name, local)
         if kind == "group":
             raise ToolError(f"`{name}` is a group of tasks", hint="name the tasks in it, each with its data")
         loaded[shown] = _load(task, shown, path, data, scratch)
     return loaded
-
-
-def _unknown(name: str, known: Sequence[str]) -> tuple[str, Path]:
-    raise ToolError(
-        f"there is no task `{name}`",
-        hint=did_you_mean(name, known) or "name a task of lm-eval, or one defined in `task_files`",
-    )
 
 
 def _local_definitions(folder: Path) -> dict[str, tuple[str, Path]]:
@@ -70,16 +62,33 @@ def _local_definitions(folder: Path) -> dict[str, tuple[str, Path]]:
     return found
 
 
-def _bundled_definitions() -> dict[str, tuple[str, Path]]:
+def _bundled_definition(name: str, local: Mapping[str, Any]) -> tuple[str, Path]:
+    """The file of lm-eval that defines `name`: the one called so, else whichever of 14,000 says so."""
+    files = _bundled_files()
+    for path in files:
+        if path.stem == name and (found := _definition(path)) and found[1] == name:
+            return found[0], path
+    defined = {found[1]: (found[0], path) for path in reversed(files) if (found := _definition(path))}
+    if name in defined:
+        return defined[name]
+    raise ToolError(
+        f"there is no task `{name}`",
+        hint=did_you_mean(name, [*local, *defined]) or "name a task of lm-eval, or one defined in `task_files`",
+    )
+
+
+@functools.cache
+def _bundled_files() -> tuple[Path, ...]:
     import lm_eval.tasks
 
-    found: dict[str, tuple[str, Path]] = {}
-    root = Path(lm_eval.tasks.__file__).parent
-    for path in sorted((p for p in root.rglob("*.yaml")), key=lambda p: p.as_posix()):
-        if names := {kind: name.decode() for kind, name in _NAMED.findall(path.read_bytes())}:
-            kind = b"group" if b"group" in names else b"task"
-            found.setdefault(names[kind], (kind.decode(), path))
-    return found
+    return tuple(sorted(Path(lm_eval.tasks.__file__).parent.rglob("*.yaml"), key=lambda path: path.as_posix()))
+
+
+def _definition(path: Path) -> tuple[str, str] | None:
+    """What a YAML file defines, without parsing it: `task` or `group`, and its name."""
+    names = {kind.decode(): name.decode() for kind, name in _NAMED.findall(path.read_bytes())}
+    kind = "group" if "group" in names else "task"
+    return (kind, names[kind]) if names else None
 
 
 def _load_yaml(path: Path) -> dict[str, Any]:
@@ -106,7 +115,12 @@ def _load(task: Mapping[str, Any], shown: str, path: Path, data: Mapping[str, Pa
     except Exception as error:  # anything may come out of a task's own code and of `datasets`
         logging.getLogger(__name__).exception("task %s", shown)
         cause = error.__cause__ or error
-        raise ToolError(f"cannot load the task `{task['name']}`: {type(cause).__name__}: {cause}") from None
+        hint = None
+        if isinstance(cause, KeyError) and cause.args[0] in {config.get(key) for key in _SPLITS}:
+            hint = (
+                f"its data has no split `{cause.args[0]}`: a folder gets one from a file such as {cause.args[0]}.jsonl"
+            )
+        raise ToolError(f"cannot load the task `{task['name']}`: {type(cause).__name__}: {cause}", hint=hint) from None
     if loaded.OUTPUT_TYPE == "loglikelihood_rolling":
         raise ToolError(
             f"`{task['name']}` scores whole documents (`loglikelihood_rolling`), which Levanter's harness cannot",
