@@ -13,7 +13,7 @@ from marin_cas.cache.stats import StatCache
 from marin_cas.digest import Digest
 from marin_cas.tree.sources import hash_file_source
 
-OLD_NS = time.time_ns() + 10_000_000_000  # "taken" long after the file was last changed
+OLD_NS = 1 << 62  # "taken" long after the file was last changed
 
 
 def known(path: Path, data: bytes = b"text") -> tuple[os.stat_result, Digest]:
