@@ -32,7 +32,8 @@ _LEASES = 3  # a lease that is lost again and again means two clocks or disks th
 
 
 class LocalRunner:
-    """`root` is the workspace. `pass_env` are names of environment variables that every tool may see."""
+    """`root` is the workspace. `pass_env` are names of environment variables that every tool may see; `machine_env`
+    and the folders `writable` are this machine's own, for heavy tools (a compilation cache)."""
 
     def __init__(
         self,
@@ -109,8 +110,9 @@ class LocalRunner:
             lease.fence,
             record=task.recipe.record(),
             pass_env=self.pass_env,
-            machine_env=self.machine_env,
-            writable=self.writable,
+            # A light tool compiles nothing, and a user's function has no business in a shared folder.
+            machine_env=self.machine_env if action.heavy else {},
+            writable=self.writable if action.heavy else (),
             keep_work=task.keep_work,
             fresh=task.mode in (Mode.AGAIN, Mode.CHECK),
         )
