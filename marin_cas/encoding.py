@@ -12,7 +12,7 @@ import math
 import struct
 from collections.abc import Mapping, Sequence
 
-type Value = None | bool | int | float | str | bytes | Sequence[Value] | Mapping[str, Value]
+type Value = bool | int | float | str | bytes | Sequence[Value] | Mapping[str, Value] | None
 
 _MAX_DEPTH = 200
 
@@ -126,54 +126,46 @@ def _encode_map(value: dict[str, Value], out: bytearray, path: str, depth: int) 
 
 
 def decode(data: bytes) -> Value:
-    """The value whose encoding is exactly `data`. Raises EncodingError for anything else, other spellings included."""
+    """The value whose encoding is exactly `data`. Raises EncodingError for anything else, other spellings included.
+
+    A second spelling of a value (a long head, unsorted keys) would give one record two digests, so each is refused
+    where it stands.
+    """
     value, end = _decode(data, 0, 0)
     if end != len(data):
         raise EncodingError(f"{len(data) - end} bytes follow the value")
-    # A second spelling of a value (a long integer form, unsorted keys) would give one record two digests.
-    if encode(value) != data:
-        raise EncodingError("not the deterministic encoding of its value")
     return value
 
 
-def _argument(data: bytes, at: int) -> tuple[int, int, int]:
-    initial = _byte(data, at)
-    major, info, at = initial >> 5, initial & 31, at + 1
-    if info < 24:
-        return major, info, at
-    if info > 27:
-        raise EncodingError("indefinite length or reserved form")
-    width = 1 << (info - 24)
-    if at + width > len(data):
-        raise EncodingError("the bytes end inside a value")
-    return major, int.from_bytes(data[at : at + width]), at + width
-
-
-def _byte(data: bytes, at: int) -> int:
-    if at >= len(data):
-        raise EncodingError("the bytes end inside a value")
-    return data[at]
+_SPELLING = "not the deterministic encoding of its value"
+_SIMPLE = {0xF4: False, 0xF5: True, 0xF6: None}
+_FLOATS = {0xF9: struct.Struct(">e"), 0xFA: struct.Struct(">f"), 0xFB: struct.Struct(">d")}
 
 
 def _decode(data: bytes, at: int, depth: int) -> tuple[Value, int]:
     if depth > _MAX_DEPTH:
         raise EncodingError(f"nested deeper than {_MAX_DEPTH}")
-    initial = _byte(data, at)
-    if initial >> 5 == 7:
-        return _decode_simple(data, at)
-    major, argument, at = _argument(data, at)
+    if at >= len(data):
+        raise EncodingError("the bytes end inside a value")
+    initial = data[at]
+    major, argument, at = initial >> 5, initial & 31, at + 1
+    if major == 7:
+        return _decode_simple(data, initial, at)
+    if argument > 23:
+        argument, at = _long_argument(data, argument, at)
     if major == 0:
         return argument, at
     if major == 1:
         return -1 - argument, at
-    if major in (2, 3):
-        if at + argument > len(data):
+    if major < 4:
+        end = at + argument
+        if end > len(data):
             raise EncodingError("the bytes end inside a string")
-        raw, at = data[at : at + argument], at + argument
+        raw = data[at:end]
         if major == 2:
-            return raw, at
+            return raw, end
         try:
-            return raw.decode("utf-8"), at
+            return raw.decode("utf-8"), end
         except UnicodeDecodeError:
             raise EncodingError("text that is not UTF-8") from None
     if major == 4:
@@ -183,31 +175,61 @@ def _decode(data: bytes, at: int, depth: int) -> tuple[Value, int]:
             items.append(item)
         return items, at
     if major == 5:
-        mapping: dict[str, Value] = {}
-        for _ in range(argument):
-            key, at = _decode(data, at, depth + 1)
-            if type(key) is not str:
-                raise EncodingError(f"map key {key!r} is not text")
-            mapping[key], at = _decode(data, at, depth + 1)
-        return mapping, at
-    if argument in (2, 3):
-        raw, at = _decode(data, at, depth + 1)
-        if type(raw) is bytes:
-            number = int.from_bytes(raw)
-            return (number if argument == 2 else -1 - number), at
-    raise EncodingError(f"tag {argument} is not used here")
+        return _decode_map(data, argument, at, depth)
+    return _decode_bignum(data, argument, at, depth)
 
 
-def _decode_simple(data: bytes, at: int) -> tuple[Value, int]:
-    initial = data[at]
-    if initial in (0xF4, 0xF5, 0xF6):
-        return {0xF4: False, 0xF5: True, 0xF6: None}[initial], at + 1
-    width, code = {0xF9: (2, ">e"), 0xFA: (4, ">f"), 0xFB: (8, ">d")}.get(initial, (0, ""))
-    if not width:
-        raise EncodingError(f"simple value 0x{initial:02x} is not used here")
-    if at + 1 + width > len(data):
+def _long_argument(data: bytes, info: int, at: int) -> tuple[int, int]:
+    if info > 27:
+        raise EncodingError("indefinite length or reserved form")
+    width = 1 << (info - 24)
+    if at + width > len(data):
         raise EncodingError("the bytes end inside a value")
-    return struct.unpack(code, data[at + 1 : at + 1 + width])[0], at + 1 + width
+    argument = int.from_bytes(data[at : at + width])
+    if argument < 24 or (width > 1 and argument >> (4 * width) == 0):
+        raise EncodingError(_SPELLING)
+    return argument, at + width
+
+
+def _decode_map(data: bytes, count: int, at: int, depth: int) -> tuple[Value, int]:
+    mapping: dict[str, Value] = {}
+    previous = b""
+    for _ in range(count):
+        key, end = _decode(data, at, depth + 1)
+        if type(key) is not str:
+            raise EncodingError(f"map key {key!r} is not text")
+        raw = data[at:end]
+        if raw <= previous:
+            raise EncodingError(_SPELLING)
+        previous = raw
+        mapping[key], at = _decode(data, end, depth + 1)
+    return mapping, at
+
+
+def _decode_bignum(data: bytes, tag: int, at: int, depth: int) -> tuple[Value, int]:
+    if tag not in (2, 3):
+        raise EncodingError(f"tag {tag} is not used here")
+    raw, at = _decode(data, at, depth + 1)
+    if type(raw) is not bytes or len(raw) <= 8 or not raw[0]:
+        raise EncodingError(_SPELLING)
+    number = int.from_bytes(raw)
+    return (number if tag == 2 else -1 - number), at
+
+
+def _decode_simple(data: bytes, initial: int, at: int) -> tuple[Value, int]:
+    if initial in _SIMPLE:
+        return _SIMPLE[initial], at
+    form = _FLOATS.get(initial)
+    if form is None:
+        raise EncodingError(f"simple value 0x{initial:02x} is not used here")
+    if at + form.size > len(data):
+        raise EncodingError("the bytes end inside a value")
+    (value,) = form.unpack_from(data, at)
+    again = bytearray()
+    _encode_float(value, again, "")
+    if again != data[at - 1 : at + form.size]:
+        raise EncodingError(_SPELLING)
+    return value, at + form.size
 
 
 def encode_record(header: str, value: Value) -> bytes:

@@ -17,6 +17,7 @@ from marin_cas.digest import Digest
 from marin_cas.encoding import EncodingError, encode
 from marin_cas.recipe import Input, Pending, Recipe
 from marin_cas.result import Cost, Output, Producer, Result
+from marin_cas.tree.entries import Tree
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "keys-1.json"
 VECTORS = json.loads(GOLDEN.read_text(encoding="utf-8"))
@@ -43,9 +44,7 @@ def test_records_hash_as_frozen(vector):
 
 def _ours(header: str, value) -> bytes:
     if header == "marin-cas tree 1":
-        from marin_cas.tree.entries import parse_tree, tree_record
-
-        return tree_record(parse_tree(header.encode() + b"\n" + encode(value)))
+        return Tree.parse(header.encode() + b"\n" + encode(value)).record()
     inputs = {
         name: Input(rest[0], Digest(*rest[1])) if len(rest) == 2 else Pending(*rest)
         for name, rest in value["inputs"].items()
