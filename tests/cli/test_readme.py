@@ -65,7 +65,8 @@ class Reader:
 
     def _copy_experiment(self, clone: Path) -> None:
         ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(CHECKOUT / "exp", clone / "exp", ignore=ignored)
+        for folder in ("exp", "docs"):
+            shutil.copytree(CHECKOUT / folder, clone / folder, ignore=ignored)
         for name in ("marin.toml", "marin.lock", "BUILD.marin", ".marinignore"):
             if (CHECKOUT / name).exists():
                 shutil.copy(CHECKOUT / name, clone / name)
@@ -201,9 +202,9 @@ def test_the_readme_does_what_it_says(reader: Reader):
     # The newcomer's dataset is in the plan: tokenized and trained on, and nothing that does not read it.
     code, printed = reader._run("marin build -n //exp:tiny_eval", reader.roots["clone"])
     planned = {line.split()[1] for line in printed.splitlines() if line.startswith(("hit", "miss"))}
-    assert code == 0 and {"//exp:letters", "//exp:letters_tokens", "//exp:tiny"} <= planned, printed
+    assert code == 0 and {"//exp:pages", "//exp:pages_tokens", "//exp:tiny"} <= planned, printed
     _, needed = reader._run("marin query 'deps(//exp:tokenizer)'", reader.roots["clone"])
-    assert "letters" not in needed
+    assert "pages" not in needed
 
 
 def test_the_recipes_do_what_they_say(reader: Reader):
