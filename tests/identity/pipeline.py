@@ -7,13 +7,15 @@ from tests.identity.space import Declared
 FUNCTIONS = '''"""Documents and questions made from a seed."""
 
 import json
+import os
 import random
 
 WORDS = "the a cat dog tree runs sees under over green old and then house river stone".split()
 
 
 def documents(ctx):
-    """Lines of JSON with `text` and `title`."""
+    """Lines of JSON with `text` and `title`. Says in its log how many cores it may use."""
+    print(f"cores: {len(os.sched_getaffinity(0))}")
     chance = random.Random(ctx.params["seed"])
     lines = []
     for number in range(ctx.params["count"]):
