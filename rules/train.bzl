@@ -2,6 +2,7 @@
 
 load("@marin//rules:common.bzl", "CheckpointInfo")
 load("@marin//rules:mixture.bzl", "DEFAULT_SHUFFLE")
+load("@marin//rules:resources.bzl", "cpu")
 
 # jmp's names of what a policy may hold; `half` depends on the machine, and float64 needs a switch that is off.
 _DTYPES = {
@@ -97,6 +98,9 @@ def _train_lm(ctx):
         ("data_seed", 0),
     ]:
         _check_at_least(ctx, name, least)
+    parallel = ctx.attr.trainer["per_device_parallelism"]
+    if parallel > 0 and ctx.attr.batch_size % parallel:
+        fail("`batch_size` %d is not a multiple of `per_device_parallelism` %d" % (ctx.attr.batch_size, parallel))
     mixture = _mixture(ctx.attr.datasets)
     inputs = {"tokenizer": mixture.tokenizer}
     components = []
@@ -210,6 +214,7 @@ train_lm = rule(
             doc = "a rolling checkpoint so often, from which a killed run goes on; with 0 none by time",
         ),
         "checkpoint_every_steps": attr.int(bears = "execution", doc = "a rolling checkpoint every so many steps as well"),
+        "resources": attr.dict(bears = "execution", default = cpu(ram = "3g"), doc = "what an attempt needs"),
     },
     toolchain = ["marin-levanter", "marin-haliax", "jax", "jaxlib", "optax"],
 )

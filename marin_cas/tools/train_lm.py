@@ -69,6 +69,8 @@ def run(ctx: ToolContext) -> None:
     def on_step(step: int, values: Mapping[str, float]) -> None:
         ctx.progress(step, plan.steps, "steps", **values)
 
+    if plan.steps:
+        ctx.progress(resume.step if resume else 0, plan.steps, "steps")  # the first one compiles for long
     metrics = MetricsFile(metrics_path, on_step)
     inside = _train(plan, metrics, MetricsTracker(metrics))
     summary = _summary(plan, metrics)
