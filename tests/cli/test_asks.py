@@ -59,10 +59,17 @@ def test_a_callable_is_no_value(mini: Mini, value: str) -> None:
 
 
 def test_one_number_has_one_key_and_text_is_no_number(mini: Mini) -> None:
-    same = {key(mini, f'{{"v": {literal}}}') for literal in ("1e-3", "0.001", "1.0e-3", "0.1e-2")}
-    assert len(same) == 1
-    others = [key(mini, f'{{"v": {literal}}}') for literal in ('"1e-3"', "1", "1.0", '"1"', "True", "None", "[1]")]
-    assert len({*others, *same}) == len(others) + 1
+    same = ["1e-3", "0.001", "1.0e-3", "0.1e-2"]
+    others = ['"1e-3"', "1", "1.0", '"1"', "True", "None", "[1]"]
+    targets = "".join(
+        f'raw_download(name = "x{i}", function = "f.py:f", params = {{"v": {literal}}})\n'
+        for i, literal in enumerate(same + others)
+    )
+    mini.write({"f.py": FUNCTION, "BUILD.marin": DATA + targets})
+    keys = {record["label"]: record["key"] for record in mini.ok("aquery", "//...", "--output", "json").json}
+    assert len(keys) == len(same + others)
+    assert len({keys[f"//:x{i}"] for i in range(len(same))}) == 1
+    assert len(set(keys.values())) == len(others) + 1
 
 
 # Row 23: each pattern of a glob must match.
