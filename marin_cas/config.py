@@ -27,7 +27,10 @@ _UNITS = {"": 1, "B": 1} | {
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """`jobs` and `ram` are None for what the machine has, `compilation_cache` for a folder in the cache. `sources` says, for each field, where its value came from."""
+    """`jobs` and `ram` are None for what the machine has, `compilation_cache` for a folder in the cache.
+
+    `sources` says, for each field, where its value came from.
+    """
 
     cache: str = "cache"
     jobs: int | None = None

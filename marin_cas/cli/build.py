@@ -130,6 +130,7 @@ class _Command:
         return EXIT_OK
 
     def _build(self, roots: tuple[Label, ...]) -> int:
+        from marin_cas.disk import disk_problems
         from marin_cas.executors.local import LocalExecutor
         from marin_cas.scheduler.build import Build
         from marin_cas.scheduler.events import EventLog
@@ -147,7 +148,8 @@ class _Command:
         executor = LocalExecutor(cache, session.root)
         # A second run of a training compiles nothing, and its bits are the same: outside every key, shared by all.
         compiled = session.workspace.compilation_cache
-        compiled.mkdir(parents=True, exist_ok=True)
+        with disk_problems(compiled):
+            compiled.mkdir(parents=True, exist_ok=True)
         machine = {"JAX_COMPILATION_CACHE_DIR": str(compiled), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
         runner = LocalRunner(
             session.root,
