@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import os
 import queue
-import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +27,7 @@ from marin_cas.scheduler.admission import Admission, Capacity
 from marin_cas.scheduler.differing import reproduced_otherwise, restored_otherwise
 from marin_cas.scheduler.events import EventLog
 from marin_cas.scheduler.frontier import Frontier, Mode, Node, Phase
+from marin_cas.scheduler.interrupts import interrupts
 from marin_cas.scheduler.ledger import Ledger
 from marin_cas.scheduler.lookup import Lookup
 from marin_cas.scheduler.plan import NONE, Options, new_frontier
@@ -85,7 +84,7 @@ class Build:
         self.log.emit(events.BUILD_STARTED, targets=[str(root) for root in self.roots])
         for label, target in self.analysis.targets.items():
             self.log.emit(events.TARGET_ANALYSED, label=str(label), rule=target.kind, actions=list(target.actions))
-        with _interrupts(self.interrupt):
+        with interrupts(self.interrupt):
             self._build(frontier)
             while self._replaced and not self._stopping and not self._errors:
                 # Another realisation was chosen: what was served or made from the one before it is looked at again.
@@ -187,8 +186,14 @@ class Build:
             keep_work=self.options.keep_work,
         )
         label, key = str(node.action.label), node.key.hex
+
+        def emit(event: str, **data: object) -> None:
+            if event == events.WARNING:
+                self._warnings.append(str(data.get("message")))
+            self.log.emit(event, label=label, action=id, key=key, **data)
+
         control = Control(
-            emit=lambda event, **data: self.log.emit(event, label=label, action=id, key=key, **data),
+            emit=emit,
             waiting=lambda holder, age: self._inbox.put(lambda: self._wait(id, holder, age)),
             readmit=lambda room: self._inbox.put(lambda: self._return(id, room)),
         )
@@ -392,17 +397,3 @@ class Build:
             asks = f"{resources.cpu:g} CPUs and {resources.ram / 2**30:.1f} GiB"
             has = f"{self.capacity.cpu:g} and {self.capacity.ram / 2**30:.1f}"
             self._warn(f"`{node.action.id}` asks for {asks}, and this build may use {has}: it runs alone")
-
-
-@contextmanager
-def _interrupts(handle: Callable[[], None]) -> Iterator[None]:
-    """Ctrl-C and a polite kill go to `handle` meanwhile, where signals can be handled at all."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {s: signal.signal(s, lambda signum, frame: handle()) for s in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for signum, handler in before.items():
-            signal.signal(signum, handler)

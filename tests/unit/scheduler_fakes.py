@@ -1,4 +1,4 @@
-"""A world in memory for the scheduler's tests: actions by a few words, a cache of dicts, and tools that are functions."""
+"""A world in memory for the scheduler's tests: actions in a few words, a cache of dicts, tools that are functions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from marin_cas.action import EXACT, Action, Built, OutputSpec, Resources
-from marin_cas.analysis.analysis import Analysis, AnalysedTarget
+from marin_cas.analysis.analysis import AnalysedTarget, Analysis
 from marin_cas.digest import Digest
 from marin_cas.errors import BuildError, Location
 from marin_cas.label import Label
