@@ -84,7 +84,13 @@ class Worker:
         # What a tool could give away of this machine: its own folders are below the cache's.
         self.folders = tuple({form for folder in (cache.root, root) for form in (folder.absolute(), folder.resolve())})
         self.server = ForkServer(environment.base_environment())
+        self._oom_kills = process.oom_kills()
         self.environments = producer.Environments(cache.store)
+
+    def new_oom_kills(self) -> bool:
+        """Whether the kernel ended a process for want of memory since this was last asked."""
+        before, self._oom_kills = self._oom_kills, process.oom_kills()
+        return self._oom_kills > before
 
     def close(self) -> None:
         """Ends the warm process, and with it every attempt that still runs."""
@@ -218,7 +224,6 @@ class _Run:
         ).write(place.work)
         if self.orders.cancel.requested:
             raise self._cancelled()
-        kills = process.oom_kills()
         channel = worker.server.spawn({
             "work": str(place.work),
             "log": str(place.log),
@@ -243,7 +248,7 @@ class _Run:
             request.label,
             work=place.work,
             writable=(*request.writable, str(place.tmp), str(place.scratch)),
-            out_of_memory=process.oom_kills() > kills,
+            out_of_memory=worker.new_oom_kills,
         )
         if bad is not None:
             raise _Ended(*bad)

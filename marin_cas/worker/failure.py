@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ _DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 def judge(
-    end: Mapping[str, Any], label: str, *, work: Path, writable: tuple[str, ...], out_of_memory: bool
+    end: Mapping[str, Any], label: str, *, work: Path, writable: tuple[str, ...], out_of_memory: Callable[[], bool]
 ) -> tuple[Status, MarinError] | None:
     """The status and error for a tool's end; None when it ended well. `end` is the supervisor's last message."""
     failure: Mapping[str, Any] | None = end["failure"]
@@ -50,12 +50,12 @@ def _short(command: str) -> str:
     return command if len(command) <= 120 else command[:117] + "..."
 
 
-def _killed(number: int, label: str, out_of_memory: bool) -> BuildError:
+def _killed(number: int, label: str, out_of_memory: Callable[[], bool]) -> BuildError:
     try:
         name = signal.Signals(number).name
     except ValueError:
         name = f"signal {number}"
-    if out_of_memory and number == signal.SIGKILL:
+    if number == signal.SIGKILL and out_of_memory():
         return BuildError(
             f"`{label}` was killed by {name}: the machine ran out of memory",
             hint='declare how much it needs (`resources = {"ram": "8GiB"}`), so that fewer actions run beside it',

@@ -18,10 +18,10 @@ type Snapshot = dict[str, tuple[int, int, int]]
 def snapshot(folder: Path) -> Snapshot:
     """Inode, size and mtime of everything below `folder`, by its path there; folders without their mtime."""
     seen: Snapshot = {}
-    pending = [""]
+    top, pending = str(folder), [""]
     while pending:
         prefix = pending.pop()
-        with os.scandir(folder / prefix) as entries:
+        with os.scandir(f"{top}/{prefix}") as entries:
             for entry in entries:
                 stats = entry.stat(follow_symlinks=False)
                 if entry.is_dir(follow_symlinks=False):

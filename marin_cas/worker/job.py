@@ -1,4 +1,4 @@
-"""The file `request.json` in an action's folder: all that the tool's process is told, readable by people."""
+"""The file `request.json` in an action's folder: all that the tool's process is told."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Job:
     def write(self, folder: Path) -> None:
         fields = {name: plain.to_json(getattr(self, name)) for name in self.__slots__ if name != "request"}
         fields["request"] = dict(self.request)
-        (folder / NAME).write_text(json.dumps(fields, indent=1) + "\n", encoding="utf-8")
+        (folder / NAME).write_text(json.dumps(fields) + "\n", encoding="utf-8")
 
     @classmethod
     def read(cls, folder: Path) -> Job:

@@ -12,12 +12,12 @@ from marin_cas.recipe import TREE
 from marin_cas.worker.scan import files_below
 
 
-def prepare(out: Path, outputs: Mapping[str, str]) -> None:
+def prepare(out: str, outputs: Mapping[str, str]) -> None:
     """The empty folder `out/`, with a folder in it for each tree."""
-    out.mkdir()
+    os.mkdir(out)
     for name, kind in outputs.items():
         if kind == TREE:
-            (out / name).mkdir()
+            os.mkdir(f"{out}/{name}")
 
 
 def check(out: Path, outputs: Mapping[str, str], reporting: Collection[str], label: str) -> list[tuple[str, int]]:

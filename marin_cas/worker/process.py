@@ -63,6 +63,11 @@ def _state(pid: int) -> str:
         return ""
 
 
+def has_ended(child: int) -> bool:
+    """Whether a child of ours is dead; it is not reaped."""
+    return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
 def command(pid: int) -> str:
     """The command line of `pid` as people read it, or its name."""
     for source in ("cmdline", "comm"):

@@ -66,12 +66,14 @@ def scan(root: Path, files: Sequence[tuple[str, int]], wanted: Sequence[Needle])
     if not wanted:
         return findings
     large: list[tuple[str, int]] = []
+    top = str(root)
     for name, size in files:
         findings += [Finding(name, needle) for needle in wanted if _in_bytes(os.fsencode(name), needle)]
         if size > _CHUNK:
             large.append((name, size))
         elif size:
-            data = (root / name).read_bytes()
+            with open(f"{top}/{name}", "rb", buffering=0) as file:
+                data = file.read()
             findings += [Finding(name, needle) for needle in wanted if _in_bytes(data, needle)]
     if large:
         pieces = [(name, at, min(at + _SEGMENT, size)) for name, size in large for at in range(0, size, _SEGMENT)]
@@ -143,10 +145,10 @@ def _finder(buffer: bytearray) -> _Find:
 
 def files_below(root: Path) -> Iterator[tuple[str, int]]:
     """(path below `root`, size) of every regular file, links not followed."""
-    pending = [""]
+    top, pending = str(root), [""]
     while pending:
         folder = pending.pop()
-        with os.scandir(root / folder) as entries:
+        with os.scandir(f"{top}/{folder}") as entries:
             for entry in entries:
                 path = f"{folder}{entry.name}"
                 if entry.is_dir(follow_symlinks=False):

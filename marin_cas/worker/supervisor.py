@@ -7,6 +7,7 @@ driver goes away, in whatever manner, the socket closes and everything below it 
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import select
@@ -30,32 +31,51 @@ class _ParentDied(BaseException):
     """Our forkserver ended: nobody wants this action any more."""
 
 
-def stand_by(control: socket.socket, taken: int, server: int) -> None:
-    """Waits for an action on `control`, says so on `taken`, and serves it. `server` is our parent's pid."""
+def stand_by(control: socket.socket, notices: int, server: int) -> None:
+    """Serves actions that come on `control`, one after another, until nobody can send any more.
+
+    Says on `notices` when it takes one and when it is ready for the next. `server` is our parent's pid.
+    """
     signal.signal(signal.SIGTERM, _on_parent_death)
     signal.signal(signal.SIGCHLD, lambda signum, frame: None)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
     process.become_subreaper()
-    process.die_with(server, signal.SIGTERM)
-    sock: socket.socket | None = None
+    wakeup, wakeup_end = os.pipe()
+    for fd in (wakeup, wakeup_end):
+        os.set_blocking(fd, False)
+    signal.set_wakeup_fd(wakeup_end, warn_on_full_buffer=False)
+    foreign = [control.fileno(), notices, wakeup, wakeup_end]
     try:
-        ready = _Ready.make([control.fileno(), taken])
-        _, fds, _, _ = socket.recv_fds(control, 1, 1)
-        if fds:
-            os.write(taken, b"+")
-            os.close(taken)
-            control.close()
-            sock = socket.socket(fileno=fds[0])
-            line, orders = wire.read_line(sock)
-            if line:
-                Supervisor(sock, ready, line).run(orders)
-                return
-    except (_ParentDied, OSError, ValueError) as error:
-        if sock is not None:
-            with contextlib.suppress(OSError):
-                wire.send(sock, {"broken": f"{type(error).__name__}: {error}"})
+        process.die_with(server, signal.SIGTERM)
+        while True:
+            ready = _Ready.make(foreign)
+            _, fds, _, _ = socket.recv_fds(control, 1, 1)
+            if not fds:
+                break
+            os.write(notices, b"+%d\n" % os.getpid())
+            if process.has_ended(ready.pid):
+                ready.close()  # somebody killed it while it waited
+                ready = _Ready.make(foreign)
+            with socket.socket(fileno=fds[0]) as sock:
+                _serve(sock, ready, wakeup)
+            ready.close()
+            os.write(notices, b"-%d\n" % os.getpid())
+    except (_ParentDied, OSError):
+        pass
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     end_all()
+
+
+def _serve(sock: socket.socket, ready: _Ready, wakeup: int) -> None:
+    """One action. Nothing of it runs any more when this returns."""
+    try:
+        line, orders = wire.read_line(sock)
+        if line:
+            _Supervisor(sock, ready, wakeup, line).run(orders)
+    except (OSError, ValueError) as error:
+        with contextlib.suppress(OSError):
+            wire.send(sock, {"broken": f"{type(error).__name__}: {error}"})
+    finally:
+        end_all()
 
 
 def _on_parent_death(signum: int, frame: object) -> None:
@@ -81,10 +101,9 @@ class _Ready:
     """A tool's process that waits for its order on `order`, and our ends of its pipes."""
 
     pid: int
-    order: int
+    order: io.FileIO
     report: int
     output: int
-    wakeup: int
 
     @classmethod
     def make(cls, foreign: list[int]) -> _Ready:
@@ -92,37 +111,36 @@ class _Ready:
         order, order_end = os.pipe()
         report, report_end = os.pipe()
         output, output_end = os.pipe()
-        wakeup, wakeup_end = os.pipe()
-        for fd in (report, output, wakeup, wakeup_end):
+        for fd in (report, output):
             os.set_blocking(fd, False)
-        signal.set_wakeup_fd(wakeup_end, warn_on_full_buffer=False)
         supervisor = os.getpid()
         # Our handler must not run in the child before the child has dropped it.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         pid = os.fork()
         if pid == 0:
-            _become_tool(
-                supervisor, order, report_end, output_end, [order_end, report, output, wakeup, wakeup_end, *foreign]
-            )
+            _become_tool(supervisor, order, report_end, output_end, [order_end, report, output, *foreign])
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         for fd in (order, report_end, output_end):
             os.close(fd)
-        return cls(pid, order_end, report, output, wakeup)
+        return cls(pid, io.FileIO(order_end, "wb"), report, output)
+
+    def close(self) -> None:
+        self.order.close()
+        for fd in (self.report, self.output):
+            os.close(fd)
 
 
-class Supervisor:
+class _Supervisor:
     """One tool's life. The order has work, log, env, secrets (values), heavy, grace, timeout."""
 
-    def __init__(self, sock: socket.socket, ready: _Ready, line: bytes) -> None:
+    def __init__(self, sock: socket.socket, ready: _Ready, wakeup: int, line: bytes) -> None:
         spec = json.loads(line)
-        self.sock, self.ready, self.pid, self.line = sock, ready, ready.pid, line
+        self.sock, self.ready, self.wakeup, self.pid, self.line = sock, ready, wakeup, ready.pid, line
         self.grace: float = spec["grace"]
         self.deadline = time.monotonic() + spec["timeout"] if spec["timeout"] else None
         self.redactor = Redactor(spellings(spec["secrets"]))
-        self.log = -1
-        if spec["secrets"]:
-            # Else the tool writes its log by itself; with secrets they are taken out on the way.
-            self.log = os.open(spec["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        # The tool writes its log by itself, unless there are secrets to take out on the way.
+        self.log = wire.open_log(spec["log"]) if spec["secrets"] else -1
         self.lines = wire.Lines()
         self.cpu_s, self.max_rss = 0.0, 0
         self.ended: int | None = None
@@ -133,16 +151,18 @@ class Supervisor:
 
     def run(self, orders: bytes) -> None:
         """Gives the order and stays until nothing of the tool runs any more. `orders` is what the driver said since."""
-        with open(self.ready.order, "wb", buffering=0) as order:
-            view = memoryview(self.line)
-            while view:
-                view = view[order.write(view) :]
+        view = memoryview(self.line)
+        while view:
+            view = view[self.ready.order.write(view) :]
+        self.ready.order.close()
         wire.send(self.sock, {"started": {"pid": self.pid}})
         if orders:
             self._obey(orders)
-        self._watch(self.ready.report, self.ready.output, self.ready.wakeup)
+        self._watch(self.ready.report, self.ready.output, self.wakeup)
         left = [] if self.childless else self._clear_descendants()
         self._drain(self.ready.report, self.ready.output)
+        if self.log >= 0:
+            os.close(self.log)
         wire.send(self.sock, {"end": {
             "status": self.ended, "cpu_s": self.cpu_s, "max_rss": self.max_rss, "reason": self.reason,
             "left": left, "failure": self.failure,
@@ -264,7 +284,7 @@ def _become_tool(supervisor: int, order: int, report: int, output: int, foreign:
             spec = json.loads(line)
             if not spec["secrets"]:
                 os.close(output)
-                output = os.open(spec["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+                output = wire.open_log(spec["log"])
             for source, target in ((os.open(os.devnull, os.O_RDONLY), 0), (output, 1), (output, 2)):
                 os.dup2(source, target)
                 if target != 1:

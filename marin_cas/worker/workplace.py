@@ -43,21 +43,23 @@ class Workplace:
     def prepare(self, store: Store, request: Request, recipe: Recipe) -> None:
         """Lays it out and puts the inputs in. Raises MissingBlob, IntegrityError, EnvironmentProblem, OSError."""
         self._remove_stale()
-        for folder in (self.work, self.tmp, self.scratch):
+        # Plain strings: joining paths would cost more than making them.
+        work = str(self.work)
+        for folder in (work, str(self.tmp), str(self.scratch)):
             os.makedirs(folder, exist_ok=True)
-        os.symlink(self.tmp, self.work / "tmp")
-        os.symlink(self.scratch, self.work / "scratch")
-        os.mkdir(self.work / "home")
-        os.mkdir(self.work / "in")
-        outputs.prepare(self.work / "out", recipe.outputs)
+        os.symlink(self.tmp, f"{work}/tmp")
+        os.symlink(self.scratch, f"{work}/scratch")
+        os.mkdir(f"{work}/home")
+        os.mkdir(f"{work}/in")
+        outputs.prepare(f"{work}/out", recipe.outputs)
         for name, source in recipe.inputs.items():
-            materialise(store, source.kind, source.digest, self.work / "in" / name)  # type: ignore[union-attr]
+            materialise(store, source.kind, source.digest, f"{work}/in/{name}")  # type: ignore[union-attr]
         if request.code is not None:
-            materialise(store, TREE, request.code, self.work / "code")
+            materialise(store, TREE, request.code, f"{work}/code")
         if self.earlier:
-            os.mkdir(self.work / "earlier")
-            for index, folder in enumerate(self.earlier):
-                os.symlink(folder, self.work / "earlier" / str(index))
+            os.mkdir(f"{work}/earlier")
+            for index, earlier in enumerate(self.earlier):
+                os.symlink(earlier, f"{work}/earlier/{index}")
 
     def _remove_stale(self) -> None:
         # The lease is ours, so whoever had these folders was killed, or is about to notice that it lost the key.
