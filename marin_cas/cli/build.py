@@ -170,11 +170,10 @@ class _Command:
         finally:
             executor.close()
         cache.sync()
-        summary = Summary.of(self.analysis, roots, report, cache.store)
+        summary = Summary.of(self.analysis, roots, report, local, cache.store)
         self._tell(report, summary)
         if report.exit_code == EXIT_OK and not report.warnings:
             self._remember(report, summary)
-        cache.close()
         return report.exit_code
 
     def _tell(self, report: Any, summary: Any) -> None:

@@ -8,6 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
+
 from marin_cas.errors import RequestError
 from marin_cas.label import Label
 from marin_cas.workspace import Workspace, open_workspace
@@ -41,7 +43,10 @@ class Session:
     def cache(self) -> Cache:
         from marin_cas.cache.cache import open_cache
 
-        return open_cache(self.workspace.cache)
+        cache = open_cache(self.workspace.cache)
+        # Whatever way the command ends: what was hashed is not hashed again by the next one.
+        click.get_current_context().call_on_close(cache.close)
+        return cache
 
     @cached_property
     def loader(self) -> Loader:

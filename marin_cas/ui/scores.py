@@ -105,8 +105,9 @@ def _with_error(metrics: Mapping[str, float]) -> Iterator[str]:
     for name, value in metrics.items():
         if name.endswith("_stderr") and name.removesuffix("_stderr") in metrics:
             continue
-        error = metrics.get(f"{name}_stderr")
-        yield f"{name} {number(value)}" + (f" ± {error:.2g}" if error is not None else "")
+        error = metrics.get(f"{name}_stderr", 0.0)
+        # An error that is only rounding says nothing.
+        yield f"{name} {number(value)}" + (f" ± {error:.2g}" if error > 1e-9 * abs(value) else "")
 
 
 def _is_number(value: object) -> bool:

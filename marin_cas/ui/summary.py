@@ -10,7 +10,9 @@ from pathlib import Path
 from marin_cas.analysis.analysis import Analysis
 from marin_cas.errors import EXIT_OK
 from marin_cas.label import Label
+from marin_cas.result import Result
 from marin_cas.scheduler import events
+from marin_cas.scheduler.lookup import Lookup
 from marin_cas.scheduler.report import BuildReport
 from marin_cas.store.base import Store
 from marin_cas.ui import words
@@ -26,17 +28,19 @@ class Summary:
     found: Mapping[Label, Numbers]
 
     @classmethod
-    def of(cls, analysis: Analysis, roots: Iterable[Label], report: BuildReport, store: Store) -> Summary:
-        def result(id: str):
+    def of(
+        cls, analysis: Analysis, roots: Iterable[Label], report: BuildReport, lookup: Lookup, store: Store
+    ) -> Summary:
+        def result(id: str) -> Result | None:
             outcome = report.outcomes.get(id)
-            return outcome.result if outcome else None
+            # What nobody had to look at, because something above it was served, has its numbers all the same.
+            return outcome.result if outcome else lookup.by_fingerprint(analysis.actions[id].fingerprint)
 
-        roots = tuple(roots)
         found = {}
         for label, target in analysis.targets.items():
             if target.kind != "alias" and (shown := numbers(target, result, store)) is not None:
                 found[label] = shown
-        return cls(roots, report.links, found)
+        return cls(tuple(roots), report.links, found)
 
     def lines(self, cwd: Path) -> Iterator[str]:
         """Data for stdout: a target and its outputs, each with its numbers."""
