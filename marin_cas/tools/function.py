@@ -46,7 +46,7 @@ def _load(code: Path | None, file: str, name: str) -> Callable[[FunctionContext]
     if code is None:
         raise ToolError(f"the code of `{file}` did not come with the action")
     root = os.path.abspath(code)
-    parts = file.removesuffix(".py").split("/")
+    parts = file.removesuffix(".py").removesuffix("/__init__").split("/")
     loaded = sys.modules.get(parts[0])
     if loaded is not None and not (getattr(loaded, "__file__", None) or "").startswith(root):
         raise ToolError(

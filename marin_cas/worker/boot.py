@@ -1,19 +1,19 @@
 """Starts the worker's processes from any installation: run as `python -P -s boot.py forkserver|tool FD`.
 
-A checkout that is not installed is put on the path just long enough to import the worker: had it stayed, user code
-could import modules of the workspace that are not in its action's key.
+A checkout that is not installed is put on the path just long enough to find the package: had it stayed, user code
+could import modules of the workspace that are not in its action's key. The processes that multiprocessing spawns
+below a tool run this file as `__mp_main__`, and find the package in the same way.
 """
 
 import sys
 from importlib import import_module
 from pathlib import Path
 
-if __name__ == "__main__":
+if __name__ in ("__main__", "__mp_main__"):
     home = str(Path(__file__).resolve().parents[2])
-    added = home not in sys.path
-    if added:
-        sys.path.append(home)
-    module = import_module(f"marin_cas.worker.{sys.argv[1]}")
-    if added:
-        sys.path.remove(home)
-    sys.exit(module.main(int(sys.argv[2])))
+    sys.path.append(home)
+    import_module("marin_cas")  # its submodules are found from now on
+    del sys.path[len(sys.path) - 1 - sys.path[::-1].index(home)]
+
+if __name__ == "__main__":
+    sys.exit(import_module(f"marin_cas.worker.{sys.argv[1]}").main(int(sys.argv[2])))

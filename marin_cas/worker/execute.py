@@ -145,13 +145,16 @@ class _Run:
             with contextlib.suppress(OSError):
                 self.tmpdir.unlink()
         tail, log = (), None
+        kept = self.worker.cache.root / LOGS
         if error is None:
             self.place.remove_scratch()
+            with contextlib.suppress(OSError):
+                (kept / f"{self.request.key.hex}.log").unlink()  # of a failure before
         else:
             self.place.remove_empty_scratch()
             tail = self.place.tail()
             if not self.request.keep_work:
-                log = self.place.keep_log(self.worker.cache.root / LOGS, f"{self.request.key.hex}.log")
+                log = self.place.keep_log(kept, f"{self.request.key.hex}.log")
         if not self.request.keep_work:
             self.place.remove()
         elif error is not None:

@@ -11,12 +11,15 @@ import os
 import select
 import signal
 import socket
+import time
 from importlib import import_module
 
 from marin_cas.worker import landlock, supervisor, tool, wire
 
 # Loaded ahead, by name as ever: the tool of every user's function, and what `wait4` would import at its first call.
 _WARM = (f"{tool.TOOLS}.function", "resource")
+# Where a process cannot be started, trying at once again would only take the machine's last breath.
+_PAUSE_S = 0.05
 
 
 def main(fd: int) -> int:
@@ -53,7 +56,8 @@ def main(fd: int) -> int:
         if any(ready == control.fileno() for ready, _ in poller.poll()):
             return 0
         wire.read_some(wakeup)
-        _take_notice(wire.read_some(notices) or b"", idle)
+        if not _take_notice(wire.read_some(notices) or b"", idle):
+            time.sleep(_PAUSE_S)
 
 
 def _supervise(control: socket.socket, notices: int, server: int, foreign: list[int]) -> None:
@@ -67,19 +71,22 @@ def _supervise(control: socket.socket, notices: int, server: int, foreign: list[
         os._exit(0)
 
 
-def _take_notice(notices: bytes, idle: set[int]) -> None:
+def _take_notice(notices: bytes, idle: set[int]) -> bool:
+    """Keeps the books; False when one ended that had nothing to do."""
     for notice in notices.splitlines():
         if notice.startswith(b"+"):
             idle.discard(int(notice[1:]))
         else:
             idle.add(int(notice[1:]))
     # Last: one that said it was ready may have been killed since.
+    well = True
     while True:
         try:
             child, _ = os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:
             idle.clear()
-            return
+            return well
         if child == 0:
-            return
+            return well
+        well = well and child not in idle
         idle.discard(child)

@@ -51,8 +51,9 @@ def _run(job: Job, report: Report) -> None:
     if job.confine:
         landlock.restrict([*WRITABLE, *job.writable])
     module = _load(job)
-    # From here on neither the tool nor user code can import a workspace module that did not travel with the action.
-    sys.path[:] = [entry for entry in sys.path if not leaks(entry, job.workspace)]
+    if job.code:
+        # From here on user code cannot import a workspace module that did not travel with the action.
+        sys.path[:] = [entry for entry in sys.path if not leaks(entry, job.workspace)]
     context = ToolContext(
         params=job.params,
         settings=job.settings,

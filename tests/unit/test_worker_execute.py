@@ -317,11 +317,13 @@ def test_helpers_that_end_by_themselves_are_no_failure(bench):
             with multiprocessing.get_context("spawn").Manager() as manager:
                 values = manager.list([1, 2])
                 (ctx.output_path / "a").write_text(str(sum(values)))
+            with multiprocessing.get_context("spawn").Pool(1) as pool:
+                (ctx.output_path / "c").write_text(str(pool.map(double, [3])))
             with multiprocessing.get_context("fork").Pool(2) as pool:
                 (ctx.output_path / "b").write_text(str(pool.map(double, [1, 2])))
         """
     )
-    assert bench.output(attempt) == {"a": "3", "b": "[2, 4]"}
+    assert bench.output(attempt) == {"a": "3", "b": "[2, 4]", "c": "[6]"}
 
 
 SLEEPS = """
@@ -607,6 +609,13 @@ def test_an_import_that_was_not_traced_fails(bench):
 def test_code_that_cannot_be_loaded(bench, source, message, where):
     _, error = bench.fails(source)
     assert message in error.message and error.where == where
+
+
+def test_a_function_of_a_package(bench):
+    source = "def go(ctx): (ctx.output_path / 'a').write_text(__name__)"
+    params = {"function": "exp/__init__.py:go", "code": b"", "params": {}}
+    attempt = bench.run("", others={"__init__": source}, recipe={"params": params})
+    assert bench.output(attempt) == {"a": "exp"}
 
 
 def test_keep_work(bench):
