@@ -164,6 +164,7 @@ class ActionCache:
             mine = Lease(self, key, fence)
             self.heart.start(fence, holder, mine.held)
             if self._append(key.hex, entry):
+                mine.open = True
                 return mine
             self.heart.stop(fence)
 

@@ -38,7 +38,7 @@ class Lease:
         self.key = key
         self.fence = fence
         self.lost = False
-        self.open = True
+        self.open = False  # until its entry is there: a heartbeat before that must not take it for lost
 
     def held(self) -> bool:
         self.lost = self.lost or (self.open and not self._actions.holds(self.key, self.fence))

@@ -234,6 +234,20 @@ def test_a_beating_holder_is_waited_for(world: World) -> None:
     assert world.clock.time - 1000 == pytest.approx(200)
 
 
+def test_a_beat_before_the_entry_is_there_loses_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    actions, holder = world.process(1)
+    start = actions.heart.start
+
+    def beat_at_once(*args: object) -> None:
+        start(*args)  # type: ignore[arg-type]
+        actions.heart.beat()
+
+    monkeypatch.setattr(actions.heart, "start", beat_at_once)
+    lease = leased(actions, holder)
+    assert lease.held()
+    assert lease.publish(result("one")) == result("one")
+
+
 def test_a_beat_notices_a_lost_lease(world: World) -> None:
     actions, holder = world.process(1)
     lease = leased(actions, holder)
