@@ -10,10 +10,10 @@ from importlib import import_module
 from pathlib import Path
 
 if __name__ in ("__main__", "__mp_main__"):
-    home = str(Path(__file__).resolve().parents[2])
-    sys.path.append(home)
+    # First, so that it is the driver's package and not another one that is installed.
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
     import_module("marin_cas")  # its submodules are found from now on
-    del sys.path[len(sys.path) - 1 - sys.path[::-1].index(home)]
+    del sys.path[0]
 
 if __name__ == "__main__":
     sys.exit(import_module(f"marin_cas.worker.{sys.argv[1]}").main(int(sys.argv[2])))

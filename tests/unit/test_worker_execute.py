@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+import marin_cas
 from marin_cas.action import SAMPLED, Resources
 from marin_cas.cache.cache import open_cache
 from marin_cas.cache.holder import Holder
@@ -609,6 +610,21 @@ def test_an_import_that_was_not_traced_fails(bench):
 def test_code_that_cannot_be_loaded(bench, source, message, where):
     _, error = bench.fails(source)
     assert message in error.message and error.where == where
+
+
+@pytest.mark.parametrize("heavy", [False, True])
+def test_the_workers_package_is_the_drivers_and_the_workspace_is_not_on_its_path(bench, heavy):
+    attempt = bench.run(
+        """
+        import marin_cas, sys
+        def go(ctx):
+            (ctx.output_path / "a").write_text(str(marin_cas.__file__ == ctx.params["file"]))
+            (ctx.output_path / "b").write_text(str(any(not entry for entry in sys.path)))
+        """,
+        params={"file": marin_cas.__file__},
+        heavy=heavy,
+    )
+    assert bench.output(attempt) == {"a": "True", "b": "False"}
 
 
 def test_a_function_of_a_package(bench):
