@@ -5,6 +5,7 @@ could import modules of the workspace that are not in its action's key. The proc
 below a tool run this file as `__mp_main__`, and find the package in the same way.
 """
 
+import os
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -16,4 +17,8 @@ if __name__ in ("__main__", "__mp_main__"):
     del sys.path[0]
 
 if __name__ == "__main__":
-    sys.exit(import_module(f"marin_cas.worker.{sys.argv[1]}").main(int(sys.argv[2])))
+    code = import_module(f"marin_cas.worker.{sys.argv[1]}").main(int(sys.argv[2]))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # All that an exit owes is done; taking the interpreter down beside a library's threads can still crash it.
+    os._exit(code)
