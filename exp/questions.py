@@ -2,6 +2,7 @@
 
 import hashlib
 import random
+from itertools import permutations
 
 from exp.documents import read_documents, write_document
 
@@ -23,22 +24,27 @@ def held_out(ctx):
 
 
 def continuations(ctx):
-    """Multiple choice: how does this text go on? The three wrong answers are how other held-out texts go on."""
-    context, length, count = ctx.params["context_words"], ctx.params["words"], ctx.params["questions"]
+    """Multiple choice: how does this text go on? The answers differ in the order of three neighbouring words."""
+    context, length = ctx.params["context_words"], ctx.params["words"]
     candidates = []
-    for number, document in enumerate(read_documents(ctx.inputs["corpus"] / "held_out.jsonl")):
+    for document in read_documents(ctx.inputs["corpus"] / "held_out.jsonl"):
         words = document["text"].split()
         for begin in range(0, len(words) - context - length + 1, context + length):
             middle = begin + context
-            candidates.append((number, " ".join(words[begin:middle]), " ".join(words[middle : middle + length])))
+            true = words[middle : middle + length]
+            if len(set(true)) == length:  # else two answers could be one
+                candidates.append((words[begin:middle], true))
     chance = random.Random(0)
     chance.shuffle(candidates)
     with open(ctx.output_path / "test.jsonl", "w", encoding="utf-8") as out:
-        for index, (number, start, true) in enumerate(candidates[:count]):
-            choices = chance.sample([text for other, _, text in candidates if other != number], 3)
+        for index, (start, true) in enumerate(candidates[: ctx.params["questions"]]):
+            at = chance.randrange(1, length - 3)
+            others = sorted(permutations(true[at : at + 3]))
+            others.remove(tuple(true[at : at + 3]))
+            choices = [" ".join([*true[:at], *order, *true[at + 3 :]]) for order in chance.sample(others, 3)]
             answer = index % 4
-            choices.insert(answer, true)
-            write_document(out, {"context": start, "choices": choices, "answer": answer})
+            choices.insert(answer, " ".join(true))
+            write_document(out, {"context": " ".join(start), "choices": choices, "answer": answer})
 
 
 def _first(documents, size):

@@ -8,3 +8,8 @@ def per_token(doc, results):
 
 def mean_per_token(items):
     return sum(nats for nats, _ in items) / sum(tokens for _, tokens in items)
+
+
+def mean(values):
+    # Not lm-eval's, which would give it a standard error.
+    return sum(values) / len(values)
