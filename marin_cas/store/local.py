@@ -1,6 +1,8 @@
 """Blobs in a folder: `ab/<64 hex>` (0444), and for an executable a second inode `ab/<64 hex>.x` (0555).
 
-A name appears by rename, after its bytes were hashed; so a file under a digest's name was once right.
+A name appears by rename, after its bytes were hashed; so a file under a digest's name was once right. A blob is sealed
+with one constant modification time: 0444 keeps nobody from writing who really wants to, but a write moves the time, and
+then the bytes are hashed again before anyone gets them.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ _SMALL = 1 << 20
 # Without O_NONBLOCK, opening a pipe waits for a writer.
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | getattr(os, "O_NOFOLLOW", 0)
 _PLAIN, _EXECUTABLE = 0o444, 0o555
+# 2000-01-01: not 0 or 1, since some archive formats cannot hold years before 1980.
+SEALED_NS = 946_684_800 * 10**9
 
 
 class LocalStore:
@@ -72,10 +76,10 @@ class LocalStore:
         """`path` as a plain string, for loops over many files."""
         name = self._name(digest.hex, executable)
         try:
-            if self._sized(name, digest):
+            if self._sound(name, digest, executable):
                 return name
             other = self._name(digest.hex, not executable)
-            if not self._sized(other, digest):
+            if not self._sound(other, digest, not executable):
                 return None
             # The mode belongs to the inode, so the other mode needs the bytes a second time.
             with suppress(FileNotFoundError):
@@ -85,13 +89,19 @@ class LocalStore:
             raise disk_problem(error, name) from error
         return None
 
-    def _sized(self, name: str, digest: Digest) -> bool:
+    def _sound(self, name: str, digest: Digest, executable: bool) -> bool:
+        """Whether the blob is there. Raises IntegrityError when it was changed since it was sealed."""
         try:
-            size = os.stat(name).st_size
+            found = os.stat(name)
         except FileNotFoundError:
             return False
-        if size != digest.size:
-            raise wrong_blob(digest, f"it should have {digest.size} bytes and has {size}")
+        if found.st_size != digest.size:
+            raise wrong_blob(digest, f"it should have {digest.size} bytes and has {found.st_size}")
+        if found.st_mtime_ns != SEALED_NS:
+            if hash_file(name, exclusive=True) != digest:
+                raise wrong_blob(digest, "its bytes have another digest")
+            # Small records are put without a seal, and somebody may only have touched it.
+            self.disk.seal(name, _EXECUTABLE if executable else _PLAIN, SEALED_NS)
         return True
 
     def put(self, data: bytes) -> Digest:
@@ -157,7 +167,7 @@ class LocalStore:
         return temporary
 
     def _place(self, source: str, name: str, executable: bool) -> None:
-        self.disk.chmod(source, _EXECUTABLE if executable else _PLAIN)
+        self.disk.seal(source, _EXECUTABLE if executable else _PLAIN, SEALED_NS)
         try:
             self.disk.rename(source, name)
         except FileNotFoundError:

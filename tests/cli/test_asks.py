@@ -169,6 +169,9 @@ def test_a_flipped_bit_is_found_named_and_repaired(mini: Mini) -> None:
     verified = mini.run("cache", "verify", code=4)
     assert path.name[:12] in verified.out
     assert "--repair" in verified.err
+    used = mini.run("build", "//:y", code=4)
+    assert path.name[:12] in used.err
+    assert "marin cache verify" in used.err
     mini.ok("cache", "verify", "--repair")
     assert mini.counts("//:y")["executed"] == 2
 
