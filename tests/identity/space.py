@@ -90,7 +90,7 @@ class Space:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
 
-    def marin(self, *args: str, cwd: str = "", codes: Sequence[int] = (0,), timeout: float = 400) -> str:
+    def marin(self, *args: str, cwd: str = "", codes: Sequence[int] = (0,), timeout: float = 900) -> str:
         """What the command prints. Its exit code must be one of `codes`."""
         home = self.root.parent / f"{self.root.name}-home"
         home.mkdir(exist_ok=True)

@@ -171,7 +171,11 @@ CASES: Mapping[str, Case] = {
 # Targets that the values above name, besides the pipeline's.
 SUPPORT = (
     Declared("other_tok", "trained_tokenizer", {"paths": '["notes.jsonl"]', "vocab_size": "290"}),
-    Declared("held_too", "tokenized", {"paths": '["notes.jsonl"]', "tokenizer": '":tok"', "validation": "True"}),
+    Declared(
+        "held_too",
+        "tokenized",
+        {"raw": '":docs"', "glob": '"*.jsonl"', "tokenizer": '":tok"', "validation": "True", "sample_count": "9"},
+    ),
     Declared("other_model", "train_lm", {**TRAIN, "seed": "7"}),
 )
 

@@ -48,12 +48,14 @@ class Built:
 
 
 def check_of(folder: Path, **more: Any) -> Check:
-    """Both workspaces in `folder`; that with changed values sees one core and a secret, and has a longer path."""
-    compiled = {"MARIN_COMPILATION_CACHE": str(folder / "compiled")}
+    """Both workspaces in `folder`; that with changed values sees one core and a secret, and has a longer path.
+
+    They share no compilation cache: what one core compiles is to be compared too.
+    """
     files, loads = more.pop("files", FILES), more.pop("loads", LOADS)
     return Check(
-        Space(folder / "declared", files, loads, env=compiled),
-        Space(folder / "changed" / "deeper", files, loads, ONE_CORE, {**compiled, SECRET: CANARY}),
+        Space(folder / "declared", files, loads),
+        Space(folder / "changed" / "deeper", files, loads, ONE_CORE, {SECRET: CANARY}),
         **more,
     )
 
@@ -173,6 +175,19 @@ in_key = rule(
     toolchain = ["python"],
 )
 
+HeldInfo = provider(fields = ["width"])
+
+held = rule(
+    implementation = lambda ctx: [DefaultInfo(outputs = {}), HeldInfo(width = ctx.attr.width)],
+    attrs = {"width": attr.int(bears = "execution", default = 1)},
+)
+
+through = rule(
+    implementation = lambda ctx: _run(ctx, settings = {"quiet": ctx.attr.quiet, "width": ctx.attr.held.HeldInfo.width}),
+    attrs = _ATTRS | {"held": attr.label(mandatory = True, providers = [HeldInfo])},
+    toolchain = ["python"],
+)
+
 nowhere = rule(
     implementation = lambda ctx: _run(ctx, settings = {"width": ctx.attr.width}),
     attrs = _ATTRS,
@@ -201,6 +216,10 @@ def width(ctx):
     (ctx.output_path / "text").write_text(f"{settings()['width']}\\n")
 
 
+def wider(ctx):
+    width(ctx)
+
+
 def presence(ctx):
     plain(ctx)
     if settings()["width"] > 1:
@@ -220,6 +239,12 @@ def cores(ctx):
     (ctx.output_path / "text").write_text(f"{len(os.sched_getaffinity(0))}\\n")
 """
 
+LEAKY_LOADS = """
+load("@marin//rules:resources.bzl", "cpu")
+load(":leaky.bzl", "held", "in_bytes", "in_key", "nowhere", "through")
+"""
+
+FREE = implicit(Other('"2026.01.31"'))
 WIDTH = {"quiet": Other("True"), "width": Other("3")}
 
 
@@ -238,13 +263,17 @@ def leaky(tmp_path_factory: pytest.TempPathFactory) -> list[Finding]:
             ("cores", "in_bytes", "cores"),
         )
     ]
+    targets += [
+        Declared("held", "held", {}),
+        Declared("through", "through", {"function": '"wider"', "held": '":held"'}),
+    ]
     check = check_of(
         tmp_path_factory.mktemp("leaky"),
         targets=targets,
-        free={target.name: {**implicit(Other('"2026.01.31"')), **WIDTH} for target in targets},
+        free={t.name: {"width": WIDTH["width"]} if t.name == "held" else {**FREE, **WIDTH} for t in targets},
         roots=["//exp:all"],
         files={"exp/leaky.bzl": LEAKY, "exp/leaky.py": LEAKY_FUNCTIONS},
-        loads='load("@marin//rules:resources.bzl", "cpu")\nload(":leaky.bzl", "in_bytes", "in_key", "nowhere")\n',
+        loads=LEAKY_LOADS,
     )
     check.build()
     return check.findings()
@@ -264,6 +293,7 @@ def of(findings: list[Finding], name: str) -> list[tuple[str, str]]:
         ("request", [("resources", BYTES), ("artifact", BYTES), ("version", BYTES)]),
         ("key", [("width", KEY)]),
         ("deaf", [("quiet", WORKER)]),
+        ("through", [("width of held", BYTES)]),
     ],
 )
 def test_a_planted_leak_is_found_and_named(leaky: list[Finding], target: str, expected: list[tuple[str, str]]) -> None:
