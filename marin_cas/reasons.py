@@ -50,9 +50,9 @@ class Reason:
     def text(self) -> str:
         """One line for people."""
         head = _TEXT[self.code].format_map(_Missing(self.detail))
-        if self.changes:
+        for first in self.changes[:1]:
             more = f" (and {len(self.changes) - 1} more)" if len(self.changes) > 1 else ""
-            head += f": {self.changes[0]}{more}"
+            head += f": {first}{more}"
         return head
 
     def to_json(self) -> dict[str, object]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any, cast
 
 from marin_cas.digest import Digest
 from marin_cas.encoding import EncodingError, Value, decode_record, encode_record
@@ -97,10 +98,10 @@ class Recipe:
         """The recipe in a record. Raises EncodingError when it is not one."""
         fields = decode_record(RECIPE_HEADER, record)
         try:
-            rest = dict(fields)  # type: ignore[arg-type]
+            # Untyped: whatever is not as expected raises one of the errors below.
+            rest: dict[str, Any] = dict(cast(Any, fields))
             inputs = {
-                name: Input(kind, Digest.from_record(digest))
-                for name, (kind, digest) in rest.pop("inputs").items()
+                name: Input(kind, Digest.from_record(digest)) for name, (kind, digest) in rest.pop("inputs").items()
             }
             return cls(inputs=inputs, **rest)
         except (TypeError, ValueError, KeyError, AttributeError) as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any, cast
 
 from marin_cas.digest import Digest
 from marin_cas.encoding import EncodingError, Value, decode_record, encode_record
@@ -34,7 +35,7 @@ class Producer:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What it took: seconds of wall and CPU, peak resident bytes, bytes read, written and downloaded, resources held."""
+    """What it took: seconds of wall and CPU, peak resident bytes, bytes read, written, downloaded, resources held."""
 
     wall_s: float = 0.0
     cpu_s: float = 0.0
@@ -105,7 +106,8 @@ class Result:
     def parse(cls, record: bytes) -> Result:
         """The result in a record. Raises EncodingError when it is not one."""
         try:
-            fields = dict(decode_record(RESULT_HEADER, record))  # type: ignore[arg-type]
+            # Untyped: whatever is not as expected raises one of the errors below.
+            fields: dict[str, Any] = dict(cast(Any, decode_record(RESULT_HEADER, record)))
             producer, cost, keys = dict(fields["producer"]), dict(fields["cost"]), fields["producer_keys"]
             producer["environment"] = _parse_optional(producer["environment"])
             fields["producer"] = Producer(**producer)

@@ -22,7 +22,7 @@ def parse_size(value: Any) -> int:
         return value
     if isinstance(value, str) and (match := _SIZE.fullmatch(value.strip())):
         return int(float(match[1]) * _UNITS[match[2].lower()])
-    raise ValueError(f"`{value}` is not a size such as \"4g\"")
+    raise ValueError(f'`{value}` is not a size such as "4g"')
 
 
 def parse_resources(value: Mapping[str, Any] | None, where: Location) -> Resources:
@@ -30,9 +30,7 @@ def parse_resources(value: Mapping[str, Any] | None, where: Location) -> Resourc
     known: dict[str, Any] = {}
     for name, item in (value or {}).items():
         if name not in _FIELDS:
-            raise RequestError(
-                f"`resources` has no field `{name}`", where=where, hint=did_you_mean(name, _FIELDS)
-            )
+            raise RequestError(f"`resources` has no field `{name}`", where=where, hint=did_you_mean(name, _FIELDS))
         try:
             known[name] = _field(name, item)
         except ValueError as error:

@@ -33,10 +33,10 @@ def test_an_open_python_is_the_running_one(tmp_path):
 
 
 def test_what_is_not_locked_is_an_error_with_a_next_step(tmp_path):
-    with pytest.raises(RequestError, match="there is no marin.lock") as error:
+    with pytest.raises(RequestError, match=r"there is no marin\.lock") as error:
         read_lock(tmp_path).version("jax")
     assert error.value.hint and "marin lock" in error.value.hint
-    with pytest.raises(RequestError, match="`jax` bears identity here, but marin.lock does not pin it"):
+    with pytest.raises(RequestError, match=r"`jax` bears identity here, but marin\.lock does not pin it"):
         Lock({}).version("jax")
 
 

@@ -33,7 +33,7 @@ def test_text_and_record_forms_round_trip(data):
 
 @pytest.mark.parametrize("text", ["", "ab", "0" * 64, "g" * 64 + "-1", "0" * 64 + "--1", "0" * 64 + "-x"])
 def test_what_is_not_a_digest_is_refused(text):
-    with pytest.raises(ValueError, match="not a digest|non-hexadecimal"):
+    with pytest.raises(ValueError, match=r"not a digest|non-hexadecimal"):
         Digest.parse(text)
 
 

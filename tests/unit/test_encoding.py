@@ -125,7 +125,18 @@ def test_decode_takes_only_what_encode_makes(data):
 
 @pytest.mark.parametrize(
     "data",
-    ["1800", "1900ff", "a2616201616101", "a2616101616102", "9f01ff", "fb3ff0000000000000", "f97e00", "f98000", "c100", "6180"],
+    [
+        "1800",
+        "1900ff",
+        "a2616201616101",
+        "a2616101616102",
+        "9f01ff",
+        "fb3ff0000000000000",
+        "f97e00",
+        "f98000",
+        "c100",
+        "6180",
+    ],
 )
 def test_other_spellings_are_refused(data):
     with pytest.raises(EncodingError):

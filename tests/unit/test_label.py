@@ -29,7 +29,22 @@ def test_labels_are_read_as_bazel_reads_them(text, package, expected):
 
 @pytest.mark.parametrize(
     "text",
-    ["", ":", "//", "//exp:", "///exp:a", "//exp//b:a", "//../x:a", "//exp:../a", "exp:a", "@:a", "@Marin//a:b", "//a:b:c", "//a:b\n", "//a:/b"],
+    [
+        "",
+        ":",
+        "//",
+        "//exp:",
+        "///exp:a",
+        "//exp//b:a",
+        "//../x:a",
+        "//exp:../a",
+        "exp:a",
+        "@:a",
+        "@Marin//a:b",
+        "//a:b:c",
+        "//a:b\n",
+        "//a:/b",
+    ],
 )
 def test_what_is_not_a_label_is_refused(text):
     with pytest.raises(ValueError, match="is not a label"):

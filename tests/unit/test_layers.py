@@ -11,7 +11,20 @@ import pytest
 
 ROOT = Path(__file__).parents[2] / "marin_cas"
 # From the ground up: a room uses only rooms before it.
-ROOMS = ["store", "tree", "cache", "lang", "graph", "analysis", "query", "worker", "executors", "scheduler", "ui", "cli"]
+ROOMS = [
+    "store",
+    "tree",
+    "cache",
+    "lang",
+    "graph",
+    "analysis",
+    "query",
+    "worker",
+    "executors",
+    "scheduler",
+    "ui",
+    "cli",
+]
 
 
 def _modules():

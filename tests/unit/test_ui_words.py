@@ -21,8 +21,8 @@ def test_seconds(value: float, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1536, "1.5 KiB"), (1 << 20, "1.0 MiB"), ((1 << 20) - 1, "1.0 MiB"),
-     (10 << 20, "10 MiB"), (1 << 60, "1024 PiB")],
+    [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1536, "1.5 KiB"), (1 << 20, "1.0 MiB"),
+     ((1 << 20) - 1, "1.0 MiB"),(10 << 20, "10 MiB"), (1 << 60, "1024 PiB")],
 )  # fmt: skip
 def test_size(value: int, text: str) -> None:
     assert words.size(value) == text
