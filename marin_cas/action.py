@@ -57,10 +57,15 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class OutputSpec:
-    """`kind` is `file` or `tree`; a `reporting` output (metrics, logs) is for people, not for consumers."""
+    """`kind` is `file` or `tree`; a `reporting` output (metrics, logs) is for people, not for consumers.
+
+    The bytes of an `opaque` output differ from run to run by design (Levanter's checkpoints have random file names),
+    so they are never compared.
+    """
 
     kind: str
     reporting: bool = False
+    opaque: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,6 +146,8 @@ def _train_lm(ctx):
         inputs = inputs,
         outputs = outputs,
         reporting = ["metrics"],
+        # File names in it are random: two equal runs write other bytes.
+        opaque = ["native"],
         settings = {
             "steps_per_eval": ctx.attr.steps_per_eval,
             "max_eval_batches": ctx.attr.max_eval_batches,

@@ -37,9 +37,12 @@ class ActionMaker:
     def make(self, target: Target, name: str, arguments: Mapping[str, Any]) -> Action:
         given, attrs, where = dict(arguments), target.attrs, target.location
         tool, revision = given.pop("tool"), given.pop("revision")
-        reporting = set(given.pop("reporting", None) or ())
-        outputs = {out: OutputSpec(kind, out in reporting) for out, kind in (given.pop("outputs", None) or {}).items()}
-        self._check_outputs(target, outputs, reporting)
+        reporting, opaque = (set(given.pop(name, None) or ()) for name in ("reporting", "opaque"))
+        outputs = {
+            out: OutputSpec(kind, out in reporting, out in opaque)
+            for out, kind in (given.pop("outputs", None) or {}).items()
+        }
+        self._check_outputs(target, outputs, reporting | opaque)
         inputs = {key: self._input(target, key, value) for key, value in (given.pop("inputs", None) or {}).items()}
         outcome = given.pop("outcome", None) or EXACT
         if outcome not in (EXACT, SAMPLED):
@@ -130,8 +133,8 @@ class ActionMaker:
             )
         return self.sources.group([m for m in members if isinstance(m, Source)], target.label.package)
 
-    def _check_outputs(self, target: Target, outputs: Mapping[str, OutputSpec], reporting: Iterable[str]) -> None:
-        unknown = sorted(set(reporting) - set(outputs))
+    def _check_outputs(self, target: Target, outputs: Mapping[str, OutputSpec], named: Iterable[str]) -> None:
+        unknown = sorted(set(named) - set(outputs))
         wrong = [f"`{name}` is a `{spec.kind}`" for name, spec in outputs.items() if spec.kind not in (FILE, TREE)]
         if not outputs or unknown or wrong:
             problem = (
@@ -140,7 +143,7 @@ class ActionMaker:
             raise RequestError(
                 f"rule `{target.kind}`: {problem}",
                 where=target.rule.location,
-                hint='outputs maps names to "file" or "tree", and `reporting` lists some of them',
+                hint='outputs maps names to "file" or "tree", and `reporting` and `opaque` list some of them',
             )
 
 

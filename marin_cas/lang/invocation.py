@@ -22,6 +22,7 @@ RUN_ARGUMENTS = {
     "inputs": "dict",
     "outputs": "dict",
     "reporting": "list",
+    "opaque": "list",
     "settings": "dict",
     "resources": "dict",
     "outcome": "string",
@@ -82,11 +83,12 @@ class Invocation:
         for name, kind in outputs.items():
             if kind not in ("file", "tree"):
                 raise RequestError(f"the output `{name}` is neither `file` nor `tree` but `{kind}`")
-        for name in given.get("reporting") or ():
-            if name not in outputs:
-                raise RequestError(
-                    f"the reporting output `{name}` is not among the outputs", hint=did_you_mean(name, outputs)
-                )
+        for quality in ("reporting", "opaque"):
+            for name in given.get(quality) or ():
+                if name not in outputs:
+                    raise RequestError(
+                        f"the {quality} output `{name}` is not among the outputs", hint=did_you_mean(name, outputs)
+                    )
         if (given.get("outcome") or "exact") not in ("exact", "sampled"):
             raise RequestError(f"`outcome` is `exact` or `sampled`, not `{given['outcome']}`")
         for name, value in given.get("inputs", {}).items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from marin_cas.action import Action
 from marin_cas.digest import Digest
@@ -15,15 +15,17 @@ from marin_cas.tree.entries import DirEntry, Tree
 _SHOWN = 8
 
 
-def differing(store: Store, before: Mapping[str, Output], after: Mapping[str, Output]) -> tuple[str, ...]:
-    """The paths (`out/<name>/...`) that differ between two runs' outputs, reporting ones left out, sorted.
+def differing(
+    store: Store, before: Mapping[str, Output], after: Mapping[str, Output], ignored: Collection[str] = ()
+) -> tuple[str, ...]:
+    """The paths (`out/<name>/...`) that differ between two runs, sorted; reporting and `ignored` outputs left out.
 
     Where records of a tree are gone (a hollow result), the path of the deepest folder known to differ stands for it.
     """
     found: list[str] = []
     for name in sorted(before.keys() | after.keys()):
         old, new = before.get(name), after.get(name)
-        if any(output is not None and output.reporting for output in (old, new)):
+        if name in ignored or any(output is not None and output.reporting for output in (old, new)):
             continue
         if old is None or new is None or old.kind != new.kind:
             found.append(f"out/{name}")

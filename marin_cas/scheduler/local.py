@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from marin_cas.digest import Digest
 from marin_cas.encoding import EncodingError
 from marin_cas.errors import IntegrityError
 from marin_cas.label import Label
-from marin_cas.recipe import Recipe
+from marin_cas.recipe import Input, Recipe
 from marin_cas.result import Output, Result
 from marin_cas.tree.walk import first_missing
 
@@ -77,14 +77,28 @@ class LocalCache:
         return self.cache.links.publish(label, outputs)
 
     def consumers(self, key: Digest) -> tuple[str, ...]:
-        found: list[str] = []
-        for label in dict.fromkeys(self.cache.labels.labels()):
-            latest = self.cache.labels.latest(label)
-            made = None if latest is None else self.cache.actions.result(latest.key)
-            if made is not None and key.hash in made.producer_keys:
-                found.append(label)
-        return tuple(found)
+        return tuple(label for label, _ in consumers(self.cache, key))
 
     @cached_property
     def _who(self) -> Holder:
         return Holder.here()
+
+
+def consumers(cache: Cache, key: Digest) -> Iterator[tuple[str, Digest]]:
+    """The actions, with their keys, whose latest result was made from that of `key`, however indirectly.
+
+    Reads the history of every label: for the rare case that somebody must be told.
+    """
+    for label in dict.fromkeys(cache.labels.labels()):
+        latest = cache.labels.latest(label)
+        made = None if latest is None else cache.actions.result(latest.key)
+        if latest is not None and made is not None and key.hash in made.producer_keys:
+            yield label, latest.key
+
+
+def reads(cache: Cache, key: Digest, digest: Digest) -> bool:
+    """Whether the recipe of `key` has an input of that digest; True where the recipe is gone, to be safe."""
+    data = cache.store.read(key)
+    if data is None:
+        return True
+    return any(isinstance(i, Input) and i.digest == digest for i in Recipe.parse(data).inputs.values())

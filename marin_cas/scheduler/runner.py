@@ -6,7 +6,7 @@ What a finished run may change is decided here: a first run publishes, others on
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from marin_cas.result import Output, Result
 from marin_cas.scheduler import events
 from marin_cas.scheduler.differing import differing
 from marin_cas.scheduler.frontier import Mode
+from marin_cas.scheduler.local import consumers, reads
 from marin_cas.scheduler.lookup import Lookup, wanted_outputs
 from marin_cas.scheduler.task import Control, End, Outcome, Task
 from marin_cas.scheduler.watched import Watched, sources_of
@@ -143,18 +144,29 @@ class _Publication:
         chosen = None if mode is Mode.BUILD else self.cache.actions.result(self.task.key)
         if chosen is None:
             return self.lease.publish(made)
-        if _same(chosen.outputs, made.outputs):
-            if mode is Mode.AGAIN:
-                self.lease.record_attempt(made)
-            self.lease.release()
-            return chosen
-        self.differences = differing(self.cache.store, chosen.outputs, made.outputs)
+        opaque = {name for name, spec in self.task.action.outputs.items() if spec.opaque}
+        moved = [chosen.outputs[name] for name in opaque if chosen.outputs[name] != made.outputs[name]]
+        if _same(chosen.outputs, made.outputs, opaque):
+            if mode is not Mode.RESTORE or not moved:
+                if mode is Mode.AGAIN:
+                    self.lease.record_attempt(made)
+                self.lease.release()
+                return chosen
+            if not self._anyone_read(moved):
+                # What can be compared is as it was, and nobody's key holds the rest: the new bytes stand for the old.
+                return self.lease.publish(made, replace=True)
+            opaque = set()
+        self.differences = differing(self.cache.store, chosen.outputs, made.outputs, opaque)
         if mode is Mode.AGAIN or (mode is Mode.RESTORE and self.task.replace):
             self.replaced = True
             return self.lease.publish(made, replace=True)
         self.lease.record_attempt(made)
         self.lease.release()
         return chosen
+
+    def _anyone_read(self, outputs: Collection[Output]) -> bool:
+        made_from = [key for _, key in consumers(self.cache, self.task.key)]
+        return any(reads(self.cache, key, output.digest) for key in made_from for output in outputs)
 
     def outcome(self, attempt: Attempt) -> Outcome:
         tail = "\n".join(attempt.log_tail)
@@ -164,20 +176,22 @@ class _Publication:
                 end = End.COMPARED
             elif self.differences and not self.replaced:
                 end = End.DIFFERS
-            return Outcome(end, attempt.result, None, self.differences, self.replaced, status=attempt.status)
+            return Outcome(
+                end, attempt.result, None, self.differences, self.replaced, status=attempt.status, work=attempt.work
+            )
         end = End.FAILED
         if isinstance(attempt.error, MissingBlob):
             end = End.VANISHED
         elif attempt.status == Status.CANCELLED:
             end = End.CANCELLED
-        return Outcome(end, error=attempt.error, log_tail=tail, status=attempt.status)
+        return Outcome(end, error=attempt.error, log_tail=tail, status=attempt.status, work=attempt.work)
 
 
-def _same(chosen: Mapping[str, Output], made: Mapping[str, Output]) -> bool:
-    def consumable(outputs: Mapping[str, Output]) -> dict[str, Output]:
-        return {name: output for name, output in outputs.items() if not output.reporting}
+def _same(chosen: Mapping[str, Output], made: Mapping[str, Output], ignored: Collection[str]) -> bool:
+    def compared(outputs: Mapping[str, Output]) -> dict[str, Output]:
+        return {name: output for name, output in outputs.items() if not output.reporting and name not in ignored}
 
-    return consumable(chosen) == consumable(made)
+    return compared(chosen) == compared(made)
 
 
 def _listener(action: Action, control: Control):

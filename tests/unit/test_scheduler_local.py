@@ -33,6 +33,9 @@ CHECKOUT = Path(__file__).parents[2]
 
 BUILD = """
 load("@marin//rules:data.bzl", "py_action", "raw_download")
+load(":own.bzl", "drifting")
+drifting(name = "drifting")
+py_action(name = "drift_reader", function = "exp/f.py:upper", inputs = {"doc": ":drifting"})
 exports_files(["doc.txt"])
 py_action(name = "doc", function = "exp/f.py:copy", inputs = {"doc": "doc.txt"})
 py_action(name = "upper", function = "exp/f.py:upper", inputs = {"doc": ":doc"})
@@ -41,6 +44,22 @@ py_action(name = "random", function = "exp/g.py:random")
 py_action(name = "reader", function = "exp/f.py:upper", inputs = {"doc": ":random"})
 py_action(name = "slow", function = "exp/g.py:slow", inputs = {"doc": "doc.txt"})
 py_action(name = "sleeps", function = "exp/g.py:sleeps")
+"""
+
+OWN = """# A rule whose output is opaque.
+
+def _drifting(ctx):
+    made = ctx.actions.run(
+        tool = "function",
+        revision = 1,
+        params = {"function": "exp/g.py:random", "params": {}},
+        outputs = {"files": "tree"},
+        opaque = ["files"],
+        code = "exp/g.py:random",
+    )
+    return [DefaultInfo(outputs = made)]
+
+drifting = rule(implementation = _drifting)
 """
 
 FUNCTIONS = '''
@@ -92,6 +111,7 @@ class Place:
         (root / "exp").mkdir(parents=True)
         (root / "marin.toml").write_text("")
         (root / "exp" / "BUILD.marin").write_text(BUILD)
+        (root / "exp" / "own.bzl").write_text(OWN)
         (root / "exp" / "f.py").write_text(FUNCTIONS)
         (root / "exp" / "g.py").write_text(OTHERS)
         (root / "exp" / "doc.txt").write_text("hello\n")
@@ -203,6 +223,31 @@ def _forget_bytes(place, label):
         path = place.root / "cache" / "out" / "exp" / label / name
         if path.exists():
             place.cache.store.delete(Digest.of(path.read_bytes()))
+
+
+class TestAnOpaqueOutput:
+    def test_whose_bytes_are_gone_is_simply_made_again(self, place):
+        place.build("//exp:drifting")
+        made = place.result("//exp:drifting")
+        _forget_bytes(place, "drifting")
+        assert place.executed("//exp:drifting") == ["drifting"]
+        assert place.result("//exp:drifting").outputs != made.outputs
+        assert place.executed("//exp:drifting") == []
+
+    def test_is_not_compared(self, place):
+        place.build("//exp:drifting")
+        made = place.result("//exp:drifting")
+        assert place.build("//exp:drifting", check=True).exit_code == 0
+        assert place.result("//exp:drifting") == made
+
+    def test_that_something_was_made_from_waits_for_a_decision(self, place):
+        place.build("//exp:drifting", "//exp:drift_reader")
+        made = place.result("//exp:drifting")
+        _forget_bytes(place, "drifting")
+        report = place.build("//exp:drifting", "//exp:drift_reader")
+        assert report.exit_code == 1
+        assert "`//exp:drift_reader`" in report.failures[0].error.render()
+        assert place.result("//exp:drifting") == made
 
 
 class TestANonReproducibleAction:
