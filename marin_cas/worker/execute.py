@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from marin_cas.action import EXACT
 from marin_cas.cache.lease import LostLease
 from marin_cas.digest import Digest
-from marin_cas.disk import disk_problem
+from marin_cas.disk import DISK, disk_problem
 from marin_cas.errors import BuildError, EnvironmentProblem, IntegrityError, Interrupted, MarinError
 from marin_cas.recipe import Recipe
 from marin_cas.result import Cost, Output, Result
@@ -27,6 +26,7 @@ from marin_cas.worker import environment, inputs, job, outputs, process, produce
 from marin_cas.worker.attempt import Attempt, Cancel, Listener, Progress, Started, Status
 from marin_cas.worker.client import Channel, ForkServer
 from marin_cas.worker.failure import judge
+from marin_cas.worker.forget import forget
 from marin_cas.worker.request import Request, resources_to_json
 from marin_cas.worker.workplace import Workplace, tmp_folder
 
@@ -144,6 +144,8 @@ class _Run:
         if self.tmpdir != self.place.tmp:
             with contextlib.suppress(OSError):
                 self.tmpdir.unlink()
+        if self.secrets:
+            self._forget_secrets()
         tail, log = (), None
         kept = self.worker.cache.root / LOGS
         if error is None:
@@ -161,6 +163,17 @@ class _Run:
             log = self.place.log
         work = self.place.work if self.request.keep_work else None
         return Attempt(status, result, made, error, tail, log, work, tuple(self.warnings))
+
+    def _forget_secrets(self) -> None:
+        """Scratch is kept for the next attempt, and the rest may be for its user: neither may hold a secret."""
+        place = self.place
+        folders = [place.scratch, *place.earlier]
+        if self.request.keep_work:
+            folders += [place.work / "out", place.work / "home", place.tmp]
+        secrets = redact.spellings(self.secrets.values())
+        shown = redact.Redactor(secrets)
+        for path in forget(folders, secrets):
+            self.warnings.append(f"`{shown.text(path.name)}` of `{self.request.label}` held a secret and was removed")
 
     def _steps(self) -> tuple[Result, Result]:
         started = time.time()
@@ -302,7 +315,7 @@ class _Run:
         findings = scan.scan(out, files, wanted)
         leaked = [finding for finding in findings if finding.needle.kind == scan.SECRET]
         for finding in leaked:
-            os.unlink(out / finding.file)  # not even a kept work folder may hold it
+            DISK.remove_tree(out / finding.file)  # not even a kept work folder may hold it
         if leaked:
             raise BuildError(
                 f"`{label}` wrote a secret into its output `{redact.Redactor(secrets).text(leaked[0].file)}`",

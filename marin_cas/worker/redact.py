@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from typing import Any
 
 MASK = b"***"
 # Shorter values ("1", "true", "user") stand in any text by chance.
@@ -11,15 +12,16 @@ SECRET_MIN = 6
 
 
 def spellings(values: Iterable[str]) -> tuple[bytes, ...]:
-    """Each secret as it is, and as JSON and URLs write it; the longest first."""
+    """Each secret as it is, and as JSON, Python's repr and URLs write it; the longest first."""
     found: set[bytes] = set()
     for value in values:
         if len(value) >= SECRET_MIN:
-            found.add(value.encode("utf-8", "surrogateescape"))
-            found.add(json.dumps(value)[1:-1].encode())
-            found.add(
-                "".join(c if c.isascii() and (c.isalnum() or c in "-._~") else _percent(c) for c in value).encode()
-            )
+            raw = value.encode("utf-8", "surrogateescape")
+            written = [json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]]
+            # Which quotes repr escapes depends on the others around: once as it likes, once with `"` beside it.
+            written += [repr(value)[1:-1], repr(value + '"')[1:-2], repr(raw)[2:-1], repr(raw + b'"')[2:-2]]
+            written.append("".join(c if c.isascii() and (c.isalnum() or c in "-._~") else _percent(c) for c in value))
+            found.update((raw, *(text.encode("utf-8", "surrogateescape") for text in written)))
     return tuple(sorted(found, key=lambda spelling: (-len(spelling), spelling)))
 
 
@@ -57,3 +59,15 @@ class Redactor:
 
     def text(self, text: str) -> str:
         return self.whole(text.encode("utf-8", "surrogateescape")).decode("utf-8", "replace") if self._secrets else text
+
+    def value(self, value: Any) -> Any:
+        """A decoded message with every text in it redacted: in its JSON the escapes of escapes could hide a secret."""
+        if not self._secrets:
+            return value
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, list):
+            return [self.value(each) for each in value]
+        if isinstance(value, dict):
+            return {self.text(name): self.value(each) for name, each in value.items()}
+        return value

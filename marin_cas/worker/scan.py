@@ -60,7 +60,8 @@ def _tells(host: str) -> bool:
 def scan(root: Path, files: Sequence[tuple[str, int]], wanted: Sequence[Needle]) -> list[Finding]:
     """Every needle that is in each file or its name: `files` are (path below `root`, size). Raises OSError.
 
-    Nobody may be writing to the files.
+    Names of folders, names of links and where links lead to are looked at too: a tree record holds them all. Nobody
+    may be writing to the files.
     """
     findings: list[Finding] = []
     if not wanted:
@@ -81,6 +82,8 @@ def scan(root: Path, files: Sequence[tuple[str, int]], wanted: Sequence[Needle])
             found = pool.map(lambda piece: _in_piece(root, piece, wanted), pieces)
             for (name, _, _), hits in zip(pieces, found, strict=True):
                 findings += [Finding(name, needle) for needle in hits]
+    for name, text in _names_below(root):
+        findings += [Finding(name, needle) for needle in wanted if _in_bytes(text, needle)]
     return list(dict.fromkeys(findings))
 
 
@@ -155,3 +158,18 @@ def files_below(root: Path) -> Iterator[tuple[str, int]]:
                     pending.append(f"{path}/")
                 elif entry.is_file(follow_symlinks=False):
                     yield path, entry.stat(follow_symlinks=False).st_size
+
+
+def _names_below(root: Path) -> Iterator[tuple[str, bytes]]:
+    """(path below `root`, text that a record of it would hold) of every folder and link."""
+    top, pending = str(root), [""]
+    while pending:
+        folder = pending.pop()
+        with os.scandir(f"{top}/{folder}") as entries:
+            for entry in entries:
+                path = f"{folder}{entry.name}"
+                if entry.is_symlink():
+                    yield path, os.fsencode(f"{entry.name}\n{os.readlink(entry.path)}")
+                elif entry.is_dir():
+                    yield path, os.fsencode(entry.name)
+                    pending.append(f"{path}/")

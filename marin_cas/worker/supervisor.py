@@ -253,9 +253,8 @@ class _Supervisor:
             self._write_log(self.redactor.feed(data))
             return
         for line in self.lines.feed(data):
-            # A secret that looked like JSON may leave something that is not: then nothing is passed on.
             with contextlib.suppress(ValueError):
-                message = json.loads(self.redactor.whole(line))
+                message = self.redactor.value(json.loads(line))
                 if "failure" in message:
                     self.failure = message["failure"]
                 else:

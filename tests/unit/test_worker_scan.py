@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,18 @@ def test_names_of_files_are_looked_at(tmp_path):
     assert kinds(tmp_path, b"x", name="xs3cret-valuex") == {SECRET}
 
 
+def test_names_of_folders_and_links_and_where_links_lead_are_looked_at(tmp_path):
+    (tmp_path / "xs3cret-valuex" / "below").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("below/s3cret-value")
+    (tmp_path / "gpu-node-17").symlink_to("elsewhere")
+    wanted = scan.needles([ROOT], "gpu-node-17", [b"s3cret-value"])
+    assert {(finding.file, finding.needle.kind) for finding in scan.scan(tmp_path, [], wanted)} == {
+        ("xs3cret-valuex", SECRET),
+        ("link", SECRET),
+        ("gpu-node-17", HOST),
+    }
+
+
 def test_a_path_of_one_component_names_no_machine():
     assert scan.needles([Path("/src")], "", ()) == ()
 
@@ -119,3 +132,17 @@ def test_a_redacted_stream_holds_no_secret_however_it_is_cut(secrets, text, cuts
 def test_spellings_of_a_secret():
     assert spellings(["short"]) == ()
     assert set(spellings(['a"b/c d'])) == {b'a"b/c d', b'a\\"b/c d', b"a%22b%2Fc%20d"}
+
+
+@given(st.text("ab'\"\\\n é€", min_size=6, max_size=12))
+def test_what_programs_print_of_a_secret_is_found(secret):
+    redactor = Redactor(spellings([secret]))
+    url = "".join(c if c.isascii() and c.isalnum() else "".join(f"%{b:02X}" for b in c.encode()) for c in secret)
+    printed = [secret, repr(secret), repr(secret.encode()), repr([secret, "'"]), repr({'"': f"Bearer {secret} '\""})]
+    printed += [json.dumps({"a": secret}), json.dumps({"a": secret}, ensure_ascii=False), f"?token={url}&b"]
+    for text in printed:
+        assert "***" in redactor.text(text)
+    nested = {"failure": {"message": f"KeyError: {secret!r}", "lines": [secret, 1, None]}, secret: True}
+    said = redactor.value(json.loads(json.dumps(nested)))
+    assert "***" in said and said["failure"]["lines"] == ["***", 1, None]
+    assert repr(secret) not in said["failure"]["message"]
