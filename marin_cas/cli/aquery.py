@@ -9,7 +9,7 @@ import click
 
 from marin_cas.action import Action, Resources, Source
 from marin_cas.cli.options import defines, output_option, select_options
-from marin_cas.cli.patterns import PatternCommand, restore
+from marin_cas.cli.patterns import PatternCommand
 from marin_cas.cli.session import Session
 from marin_cas.cli.standing import Standings
 from marin_cas.query.query import run, shorthand
@@ -30,7 +30,7 @@ def command(expression: tuple[str, ...], output: str, define: tuple[str, ...], p
     """
     session = Session({"define": defines(define), "profile": profile})
     config = session.config
-    found = run(shorthand(restore(expression)), session.loader, session.package, config.define, config.profile)
+    found = run(shorthand(expression), session.loader, session.package, config.define, config.profile)
     labels = [label for label in found.labels if session.is_target(label)]
     standings = Standings.of(session, labels)
     ids = dict.fromkeys(id for label in labels for id in standings.target(label).actions)

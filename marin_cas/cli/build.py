@@ -13,7 +13,7 @@ import click
 
 from marin_cas.cli import noop
 from marin_cas.cli.options import defines, output_option, select_options
-from marin_cas.cli.patterns import PatternCommand, restore
+from marin_cas.cli.patterns import PatternCommand
 from marin_cas.cli.session import Session
 from marin_cas.errors import EXIT_OK, RequestError
 from marin_cas.label import Label
@@ -24,19 +24,24 @@ CONFIGURED = ("jobs", "keep_going", "progress", "locked", "profile")
 
 
 @click.command("build", cls=PatternCommand)
-@click.argument("patterns", nargs=-1, required=True, metavar="PATTERN...")
+@click.argument("patterns", nargs=-1, metavar="PATTERN...")
 @click.option("-n", "--dry-run", is_flag=True, help="Only say what would run and why.")
 @click.option("-k", "--keep-going", is_flag=True, default=None, help="After a failure, build what does not need it.")
 @click.option("-j", "--jobs", type=int, metavar="N", help="Run at most N actions at once.")
 @click.option("--check", is_flag=True, help="Run what is built once more, and compare the bytes.")
-@click.option("--again", multiple=True, metavar="LABEL", help="Run this target again and take the new result.")
+@click.option(
+    "--again",
+    multiple=True,
+    metavar="LABEL",
+    help="Run this target again and take the new result; without PATTERN, build it.",
+)
 @click.option("--accept-new", is_flag=True, help="Where bytes that were lost come out otherwise: take the new ones.")
 @click.option("--keep-old", is_flag=True, help="Where bytes that were lost come out otherwise: go on without them.")
 @click.option("--keep-work", is_flag=True, help="Leave the work folders of what runs, to look into.")
 @click.option("--locked", is_flag=True, default=None, help="Refuse to build where the environment is not marin.lock's.")
 @select_options
-@click.option("--events", metavar="FILE", help="Write what happens as JSON lines.")
-@click.option("--trace", metavar="FILE", help="Write a timeline in Chrome's format.")
+@click.option("--events", metavar="FILE", help="Write what happens as JSON lines; `-` for stdout.")
+@click.option("--trace", metavar="FILE", help="Write a timeline in Chrome's format; `-` for stdout.")
 @output_option("text", "json")
 @click.option("-v", "--verbose", is_flag=True, help="Also show why, what is served, and the tools' own output.")
 @click.option("-q", "--quiet", is_flag=True, help="Show errors and warnings only.")
@@ -48,8 +53,14 @@ def command(**options: Any) -> int:
     outputs are goes to stdout, progress and messages to stderr. Exit code 1: a build failed; 2: the request or a
     BUILD file is wrong; 3: the environment; 4: wrong bytes in the store; 8: interrupted.
     """
+    if not options["patterns"] and not options["again"]:
+        raise click.UsageError("there is nothing to build: name a target, or `//...` for all")
     if options["accept_new"] and options["keep_old"]:
         raise RequestError("`--accept-new` and `--keep-old` exclude each other")
+    streams = [name for name in ("events", "trace") if options[name] == "-"]
+    streams += ["output"] if options["output"] == "json" else []
+    if len(streams) > 1:
+        raise RequestError(f"only one of {', '.join(f'`--{name}`' for name in streams)} can go to stdout")
     return _Command(options).run()
 
 
@@ -61,7 +72,7 @@ class _Command:
         flags = {name: options[name] for name in CONFIGURED}
         self.began = time.monotonic()
         self.session = Session({**flags, "define": defines(options["define"])})
-        self.patterns = restore(options["patterns"])
+        self.patterns = list(options["patterns"] or options["again"])
         self.json = options["output"] == "json"
 
     def run(self) -> int:
@@ -188,8 +199,10 @@ class _Command:
         if self.json:
             out.data(values.dumps(report_json(report, summary)))
         elif not self.options["quiet"]:
+            # Whoever reads events from stdout gets nothing else there.
+            tell = out.note if "-" in (self.options["events"], self.options["trace"]) else out.data
             for line in summary.lines(self.session.cwd):
-                out.data(line)
+                tell(line)
         if not self.options["quiet"]:
             out.note(outcome_line(report.counts, report.exit_code, time.monotonic() - self.began))
 

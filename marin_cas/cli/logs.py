@@ -8,7 +8,7 @@ import click
 
 from marin_cas.cli.options import defines, select_options
 from marin_cas.cli.session import Session
-from marin_cas.cli.standing import Standings
+from marin_cas.cli.standing import Standings, logs_of
 from marin_cas.digest import Digest
 from marin_cas.errors import BuildError
 from marin_cas.label import Label
@@ -25,6 +25,11 @@ def command(label: str, define: tuple[str, ...], profile: str | None) -> None:
     standings = Standings.of(session, [target])
     found = False
     actions = standings.target(target).actions
+    if not actions:
+        raise BuildError(
+            f"`{target}` runs nothing, so it has no log: it only names files or other targets",
+            where=standings.target(target).target.location,
+        )
     for id in actions:
         log = _newest(session, standings, id, target)
         if log is None:
@@ -33,9 +38,11 @@ def command(label: str, define: tuple[str, ...], profile: str | None) -> None:
         if len(actions) > 1:
             out.note(f"{id}:")
         out.raw(log)
-    if not found:
+    if not found and all(id in standings.results for id in actions):
+        out.note(f"`{target}` ran and wrote nothing")
+    elif not found:
         raise BuildError(
-            f"there is no log of `{target}`: it has not run as it is declared now, or wrote nothing",
+            f"there is no log of `{target}`: it has not run as it is declared now",
             hint=f"`marin why {target}` tells what became of it",
         )
 
@@ -45,10 +52,7 @@ def _newest(session: Session, standings: Standings, id: str, target: Label) -> b
     key = standings.keys.get(id)
     logs: list[tuple[float, Path | Digest]] = []
     if key is not None:
-        failed = session.cache.root / "logs" / f"{key.hex}.log"
-        for path in (failed, *(session.cache.root / "work" / key.hex).glob("*/log")):
-            if path.is_file():
-                logs.append((path.stat().st_mtime, path))
+        logs += [(path.stat().st_mtime, path) for path in logs_of(session.cache, key)]
     result = standings.results.get(id)
     if result is not None and result.log is not None:
         logs.append((result.finished, result.log))

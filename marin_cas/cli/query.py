@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from marin_cas.cli.options import defines, output_option, select_options
-from marin_cas.cli.patterns import PatternCommand, restore
+from marin_cas.cli.patterns import PatternCommand
 from marin_cas.cli.session import Session
 from marin_cas.query.output import FORMATS, render
 from marin_cas.query.query import run, shorthand
@@ -29,5 +29,5 @@ def command(expression: tuple[str, ...], output: str, define: tuple[str, ...], p
     """
     session = Session({"define": defines(define), "profile": profile})
     config = session.config
-    text = shorthand(restore(expression))
+    text = shorthand(expression)
     out.text(render(run(text, session.loader, session.package, config.define, config.profile), output))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from marin_cas.action import Action, Built
 from marin_cas.analysis.analysis import AnalysedTarget, Analysis
@@ -56,3 +57,10 @@ class Standings:
                 if result is not None and source.output in result.outputs:
                     known[name] = Input(source.kind, result.outputs[source.output].digest)
         return known
+
+
+def logs_of(cache: Cache, key: Digest) -> list[Path]:
+    """The logs that are no part of a result, the newest last: the last failure's, and those in work folders (of the
+    run under way, of killed runs and of those that `--keep-work` kept)."""
+    found = [cache.root / "logs" / f"{key.hex}.log", *(cache.root / "work" / key.hex).glob("*/log")]
+    return sorted((path for path in found if path.is_file()), key=lambda path: path.stat().st_mtime)

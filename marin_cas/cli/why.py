@@ -9,7 +9,10 @@ import click
 
 from marin_cas.cli.options import defines, output_option, select_options
 from marin_cas.cli.session import Session
+from marin_cas.cli.standing import logs_of
+from marin_cas.digest import Digest
 from marin_cas.errors import RequestError
+from marin_cas.label import Label
 from marin_cas.result import Result
 from marin_cas.scheduler.local import LocalCache
 from marin_cas.scheduler.plan import HIT, Decision, Plan, plan
@@ -62,15 +65,23 @@ def _lines(session: Session, decision: Decision) -> Iterator[str]:
     elif (before := _before(session, action.id)) is not None:
         rows += [["before", f"key {before.key.short}"], *_made(before)]
     yield from (f"  {line}" for line in words.table(rows))
-    if (
-        decision.key
-        and decision.result is None
-        and (failed := session.cache.root / "logs" / f"{decision.key.hex}.log").is_file()
-    ):
-        yield f"  its last run failed, {words.ago(failed.stat().st_mtime, time.time())}: `marin logs {action.label}`"
+    if decision.key and decision.result is None:
+        yield from (f"  {line}" for line in _last_run(session, action.label, decision.key))
     if reason.changes:
         yield "  changed:"
         yield from (f"    {change}" for change in reason.changes)
+
+
+def _last_run(session: Session, label: Label, key: Digest) -> Iterator[str]:
+    """What became of the last run of a key that has no result."""
+    if (holder := session.cache.actions.in_use(key.hex)) is not None:
+        yield f"it runs now, for {holder}: `marin logs {label}`"
+    elif logs := logs_of(session.cache, key):
+        log, kept = logs[-1], logs[-1].name == "log"
+        ended = "failed or was killed" if kept else "failed"
+        yield f"its last run {ended}, {words.ago(log.stat().st_mtime, time.time())}: `marin logs {label}`"
+        if kept:
+            yield f"its work folder: {log.parent}"
 
 
 def _made(result: Result) -> list[list[str]]:

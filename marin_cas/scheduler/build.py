@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from marin_cas.action import EXACT, Built
 from marin_cas.analysis.analysis import Analysis
@@ -69,6 +68,7 @@ class Build:
         self._warnings: list[str] = []
         self._checked: dict[str, tuple[str, ...]] = {}
         self._vanished: dict[str, int] = {}
+        self._kept: dict[str, Path] = {}
         self._interrupts = 0
         self._stopping = self._replaced = False
 
@@ -245,6 +245,8 @@ class Build:
         if isinstance(outcome, BaseException):
             self._bug, self._stopping = self._bug or outcome, True
             return
+        if outcome.work is not None:
+            self._kept[id] = outcome.work
         match outcome:
             case Outcome(End.RAN, result=Result() as result):
                 self._replaced |= outcome.replaced and self._feeds(id)
@@ -368,20 +370,11 @@ class Build:
         status: str = "",
         log_tail: str = "",
     ) -> None:
-        outcome = ActionOutcome(node.action, source, node.reason, node.key, node.result, error, seconds, log_tail)
-        self._outcomes[node.action.id] = outcome
-        data: dict[str, Any] = {"rule": node.action.rule, "reason": node.reason.to_json()}
-        if source in events.COUNTED:
-            data |= {"status": status or "succeeded", "source": source}
-        else:
-            data["status"] = status or source
-        data["seconds"] = round(seconds, 3)
-        if node.result is not None and source in events.COUNTED:
-            data["bytes"] = node.result.cost.bytes_out
-            data["outputs"] = {name: str(output.digest) for name, output in node.result.outputs.items()}
-        if error is not None:
-            data |= {"error": error.render(), "log_tail": log_tail}
-        self._emit(node, events.ACTION_FINISHED, **data)
+        id = node.action.id
+        self._outcomes[id] = outcome = ActionOutcome(
+            node.action, source, node.reason, node.key, node.result, error, seconds, log_tail, self._kept.get(id)
+        )
+        self._emit(node, events.ACTION_FINISHED, **outcome.finished(status))
 
     def _emit(self, node: Node, event: str, **data: object) -> None:
         key = node.key.hex if node.key else None

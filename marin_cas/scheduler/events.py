@@ -96,8 +96,7 @@ class EventLog:
     def _write(self, sink: IO[str], event: Event) -> None:
         try:
             sink.write(json.dumps(event.to_json(), ensure_ascii=False, separators=(",", ":")) + "\n")
-            if event.event in (BUILD_STARTED, ACTION_FINISHED, BUILD_FINISHED):
-                sink.flush()
+            sink.flush()  # whoever follows the file sees what runs now
         except (OSError, ValueError) as error:
             self._sink = None
             self.emit(WARNING, message=f"the events file is incomplete: {error}")

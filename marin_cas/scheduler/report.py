@@ -39,6 +39,24 @@ class ActionOutcome:
     error: MarinError | None = None
     seconds: float = 0.0
     log_tail: str = ""
+    work: Path | None = None  # the folder of its run, if it was kept
+
+    def finished(self, status: str = "") -> dict[str, object]:
+        """The fields of its `action_finished`; `status` where it is another than `source` tells."""
+        data: dict[str, object] = {"rule": self.action.rule, "reason": self.reason.to_json()}
+        if self.source in events.COUNTED:
+            data |= {"status": status or "succeeded", "source": self.source}
+        else:
+            data["status"] = status or self.source
+        data["seconds"] = round(self.seconds, 3)
+        if self.result is not None and self.source in events.COUNTED:
+            data["bytes"] = self.result.cost.bytes_out
+            data["outputs"] = {name: str(output.digest) for name, output in self.result.outputs.items()}
+        if self.error is not None:
+            data |= {"error": self.error.render(), "log_tail": self.log_tail}
+        if self.work is not None:
+            data["work"] = str(self.work)
+        return data
 
 
 @dataclass(frozen=True, slots=True)

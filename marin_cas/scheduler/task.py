@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
+from pathlib import Path
 from typing import Protocol
 
 from marin_cas.action import Action
@@ -51,6 +52,7 @@ class Outcome:
     holder: str = ""  # SERVED: who made it
     log_tail: str = ""
     status: str = ""  # how the attempt ended, in the executor's words
+    work: Path | None = None  # its folder, if it was kept
 
 
 class Runner(Protocol):

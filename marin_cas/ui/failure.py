@@ -21,13 +21,14 @@ def lines(outcome: ActionOutcome) -> Iterator[str]:
     elif str(error.where) != str(outcome.action.location):
         shown.insert(1, f"  declared at {outcome.action.location}")
     yield from shown
-    if not outcome.log_tail.strip():
-        return
-    tail = without_traceback(outcome.log_tail.rstrip("\n").split("\n"))[-_LAST:]
-    if tail:
-        yield "  the end of its log:"
-        yield from (f"    {line}" for line in tail)
-    yield f"  the whole log: `marin logs {outcome.action.label}`"
+    if outcome.log_tail.strip():
+        tail = without_traceback(outcome.log_tail.rstrip("\n").split("\n"))[-_LAST:]
+        if tail:
+            yield "  the end of its log:"
+            yield from (f"    {line}" for line in tail)
+        yield f"  the whole log: `marin logs {outcome.action.label}`"
+    if outcome.work is not None:
+        yield f"  its work folder: `{outcome.work}`"
 
 
 def without_traceback(tail: list[str]) -> list[str]:

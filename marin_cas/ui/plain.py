@@ -74,7 +74,8 @@ def _finished(event: Event, name: str, verbose: bool) -> str | None:
     seconds = f"  {words.seconds(took)}" if isinstance(took, int | float) else ""
     if event.get("status") == "succeeded":
         if event.get("source") == events.EXECUTED:
-            return f"done    {name}{seconds}"
+            kept = f"\n        its work folder: {event.get('work')}" if verbose and event.get("work") else ""
+            return f"done    {name}{seconds}{kept}"
         return f"served  {name}  ({reason_text(event.get('reason'))})" if verbose else None
     if event.get("status") == "skipped":
         return f"skip    {name}  ({reason_text(event.get('reason'))})"

@@ -76,8 +76,10 @@ def test_logs(words: Mini) -> None:
     assert "there is no log of `//exp:words`" in words.run("logs", "//exp:words", code=1).err
     functions = words.root / "exp/functions.py"
     functions.write_text(functions.read_text().replace('"""Writes', 'print("hello");"""Writes'))
-    words.ok("build", "//exp:words")
+    words.ok("build", "//exp:joined")
     assert "hello\n" in words.ok("logs", "//exp:words").out
+    silent = words.ok("logs", "//exp:joined")
+    assert (silent.out, silent.err) == ("", "`//exp:joined` ran and wrote nothing\n")
 
 
 def test_why_tells_who_made_it(words: Mini) -> None:
@@ -94,6 +96,9 @@ def test_why_of_what_runs_nothing(words: Mini) -> None:
     build = words.root / "exp/BUILD.marin"
     build.write_text(build.read_text() + 'filegroup(name = "group", srcs = ["functions.py"])\n')
     assert "runs nothing" in words.run("why", "//exp:group", code=2).err
+    logs = words.run("logs", "//exp:group", code=1).err
+    assert "`//exp:group` runs nothing, so it has no log" in logs
+    assert "marin why" not in logs
 
 
 def test_unknown_targets_have_a_hint(words: Mini) -> None:
