@@ -12,7 +12,7 @@ from marin_cas.ui import out, words
 _PATTERNS = """\
 //exp:tiny       the target `tiny` of the package in the folder `exp`; `//exp` is `//exp:exp`
 :tiny            a target of the package in the current folder
-//exp:all        every target of a package
+//exp:all        every target of a package; `exp/`, as a shell completes it, is the same
 //exp/...        every target at and below a folder; `//...` of the workspace
 -//exp:tiny      takes away from what stands before it
 

@@ -15,15 +15,19 @@ _MOST_SHOWN = 20
 
 
 def raise_all(errors: Sequence[RequestError]) -> None:
-    """Raise what was collected, if anything: the first error, with the others as its notes."""
+    """Raise what was collected, if anything: the first error, with the others as its notes, equal hints once."""
     if not errors:
         return
     first = errors[0]
     if len(errors) == 1:
         raise first
-    notes = list(first.notes)
+    notes, hints = list(first.notes), {first.hint}
     for error in errors[1:_MOST_SHOWN]:
-        notes += [line.removeprefix("  ") for line in f"also: {error}".splitlines()]
+        text = f"also: {error}"
+        if error.hint in hints:
+            text = text.removesuffix(f"\n  hint: {error.hint}")
+        hints.add(error.hint)
+        notes += [line.removeprefix("  ") for line in text.splitlines()]
     if len(errors) > _MOST_SHOWN:
         notes.append(f"and {len(errors) - _MOST_SHOWN} more")
     raise RequestError(first.message, where=first.where, notes=notes, hint=first.hint)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 
 from marin_cas.errors import RequestError
@@ -89,7 +89,9 @@ def find_cycles(nodes: Iterable[Label], successors: Mapping[Label, Sequence[Labe
     return cycles
 
 
-def cycle_error(cycles: Sequence[Sequence[Label]], targets: Mapping[Label, Target]) -> RequestError:
+def cycle_error(
+    cycles: Sequence[Sequence[Label]], targets: Mapping[Label, Target], is_source: Callable[[Label], bool]
+) -> RequestError:
     """The message for at least one cycle: each way round, then each edge with its file and line."""
     first = cycles[0]
     notes: list[str] = []
@@ -106,7 +108,11 @@ def cycle_error(cycles: Sequence[Sequence[Label]], targets: Mapping[Label, Targe
         if len(cycles) == 1
         else f"{len(cycles)} dependency cycles, the first: `{_way(first)}`"
     )
-    return RequestError(message, where=targets[first[0]].location, notes=notes, hint="remove one edge of each cycle")
+    hint = "remove one edge of each cycle"
+    # Perhaps the file was meant: a target hides one of its name, and nothing else tells of it.
+    if hidden := next((label for cycle in cycles for label in cycle[1:] if is_source(label)), None):
+        hint = f"`{hidden}` means the target, not the file or folder `{hidden.path}`: give one of them another name"
+    return RequestError(message, where=targets[first[0]].location, notes=notes, hint=hint)
 
 
 def _way(cycle: Sequence[Label]) -> str:

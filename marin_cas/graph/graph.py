@@ -197,6 +197,12 @@ class _Builder:
             tuple(declaration.attrs),
         )
 
+    def _is_source(self, label: Label) -> bool:
+        try:
+            return self._sources.find(label) is not None
+        except RequestError:
+            return False
+
     def heights(self, closure: bool) -> dict[Label, int]:
         """The longest way down from each node. Raises the error of the cycles when there is no order."""
         heights: dict[Label, int] = dict.fromkeys(self.files, 0)
@@ -229,6 +235,6 @@ class _Builder:
         if done < len(labels):
             stuck = {label: None for label, count in zip(labels, waiting, strict=True) if count}
             successors = {label: [d for d in self.dependencies[label] if d in stuck] for label in stuck}
-            raise cycle_error(find_cycles(stuck, successors), self.targets)
+            raise cycle_error(find_cycles(stuck, successors), self.targets, self._is_source)
         heights.update(zip(labels, levels, strict=True))
         return heights

@@ -33,7 +33,7 @@ def _package_hint(loader: PackageLoader, label: Label) -> str | None:
         if loader.has_package(folder):
             names = [rest] if default_name else [f"{rest}/{label.name}"]
             for name in names:
-                if name in loader.package(folder).declarations or (loader.root / folder / name).is_file():
+                if name in loader.package(folder).declarations or (loader.root / folder / name).exists():
                     return f"did you mean `//{folder}:{name}`?"
             break
     packages = loader.packages("")

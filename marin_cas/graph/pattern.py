@@ -2,10 +2,12 @@
 
 `//exp:x`, `//exp`, `:x` and `x` (in the package at hand), `exp:x` and `exp/sub` (below it), `//exp:all` (every target
 of the package), `//exp/...` and `//...` (every package at and below). A leading `-` takes away from what stands before.
+What a shell's completion leaves, `exp/` and `./exp`, is read as a folder: every target of its package.
 """
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -18,6 +20,7 @@ from marin_cas.lang.values import Declaration
 
 ONE, ALL, BELOW = "one", "all", "below"
 MANUAL = "manual"
+_LOOKS = "a pattern looks like `//exp:name`, `//exp:all` or `//exp/...`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +42,12 @@ def parse_pattern(text: str, package: str = "") -> Pattern:
     path, colon, name = body.partition(":")
     if body.startswith("@"):
         raise RequestError(f"`{text}` is not a target pattern: `@` repositories hold rule files, no targets")
-    absolute = path.startswith("//")
-    if not absolute and path:
-        path = f"//{package}/{path}" if package else f"//{path}"
+    if not path.startswith("//"):
         # `x` names a target of the package at hand, or a package below it: expand() looks which.
+        path = _from_root(text, path, colon, package)
         body = f"{path}{colon}{name}"
-    elif not path:
-        body = f"//{package}{colon}{name}"
+    if path.endswith("/") and not colon:
+        return Pattern(text, ALL, _folder_label(path.rstrip("/"), text), negative)
     if path.endswith("...") and path[-4:-3] == "/" and name in ("", "all"):
         return Pattern(text, BELOW, _package_label(path[2:-3].rstrip("/"), text), negative)
     if name == "all":
@@ -53,8 +55,29 @@ def parse_pattern(text: str, package: str = "") -> Pattern:
     try:
         label = parse_label(body)
     except ValueError as error:
-        raise RequestError(str(error), hint="a pattern looks like `//exp:name`, `//exp:all` or `//exp/...`") from None
+        raise RequestError(str(error), hint=_LOOKS) from None
     return Pattern(text, ONE, label, negative)
+
+
+def _from_root(text: str, path: str, colon: str, package: str) -> str:
+    """`path` as it is from the workspace's root; behind one that can only be a folder's stands a `/`."""
+    if path.startswith("/"):
+        raise RequestError(f"`{text}` is not a target pattern: it begins at the machine's root", hint=_LOOKS)
+    if path.partition("/")[0] not in (".", ".."):
+        return f"//{package}/{path}" if package and path else f"//{package}{path}"
+    tidied = posixpath.normpath(posixpath.join(package, path))
+    if tidied.partition("/")[0] == "..":
+        raise RequestError(f"`{text}` is outside of the workspace")
+    folder = posixpath.basename(path) in ("", ".", "..")
+    return "//" if tidied == "." else f"//{tidied}{'/' if folder and not colon else ''}"
+
+
+def _folder_label(path: str, text: str) -> Label:
+    """The label that stands for a package in messages: `//exp/data` rather than `//exp/data:all`."""
+    try:
+        return parse_label(path) if path else Label("", ALL)
+    except ValueError as error:
+        raise RequestError(f"`{text}`: {error}", hint=_LOOKS) from None
 
 
 def _package_label(package: str, text: str) -> Label:
@@ -125,7 +148,10 @@ def _one(loader: PackageLoader, pattern: Pattern, package: str, files: bool) -> 
     if label.name in found.declarations:
         return label
     if SourceFinder(loader).find(label) is None:
-        raise unknown_target(loader, found, label)
+        error = unknown_target(loader, found, label)
+        if ":" not in body and body.rpartition("/")[2] == label.package.rpartition("/")[2]:
+            error.hint = f"`//{label.package}:all` names all of its targets; {error.hint}"
+        raise error
     if not files:
         raise RequestError(
             f"`{label}` is a source file, not a target",

@@ -128,6 +128,14 @@ def test_cycles_show_each_edge_with_its_line(graph):
     assert "`//a:x -> //a:x`" in several.notes
 
 
+def test_a_label_that_is_the_target_and_not_the_folder_of_its_name(graph):
+    files = {"a/BUILD.marin": 'step(name = "letters", deps = ["letters"])\n', "a/letters/x.txt": ""}
+    error = refusal(graph, files, "//a:letters")
+    assert error.hint == (
+        "`//a:letters` means the target, not the file or folder `a/letters`: give one of them another name"
+    )
+
+
 def test_a_cycle_of_a_hundred_and_cycles_that_share_a_node():
     loader = FakeLoader({f"t{i:02}": [f":t{(i + 1) % 100:02}"] for i in range(100)})
     with pytest.raises(RequestError) as caught:
@@ -215,6 +223,15 @@ def test_all_that_is_missing_is_listed_at_once(graph):
     assert text.startswith("error: exp/BUILD.marin:2: no target `//exp:one`")
     assert "also: exp/BUILD.marin:2: no target `//exp:two`" in text
     assert "also: exp/BUILD.marin:2: no package `//no`" in text
+
+
+def test_hints_that_are_equal_are_told_once(graph):
+    files = {"exp/BUILD.marin": 'step(name = "x", deps = [":oone", ":ttwo", "//no:a", "//no:b"])\n'}
+    text = refusal(graph, files, "//exp:x").render()
+    assert text.count("no target") == 2 and text.count("no package") == 2
+    assert text.count("hint: targets there") == 1
+    assert text.count("hint: packages here") == 1
+    assert text.splitlines()[-1].startswith("  hint: targets there")
 
 
 def test_a_broken_package_is_told_once(graph):
