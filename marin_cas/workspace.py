@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,7 @@ class Workspace:
     def compilation_cache(self) -> Path:
         """Where JAX keeps compiled programs."""
         given = self.config.compilation_cache
-        return self.root / given if given else self.cache / "jax"
+        return self.root / os.path.expanduser(given) if given else self.cache / "jax"
 
     def package_of(self, folder: Path) -> str:
         """The package path that `folder` (absolute, inside the workspace) would be."""

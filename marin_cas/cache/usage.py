@@ -41,11 +41,12 @@ def stat(cache: Cache) -> Usage:
         if found.st_nlink > 1:
             shared.add((found.st_dev, found.st_ino))
     keys = results = attempts = leases = 0
-    for _, standing in standings(cache):
+    for hexed, standing in standings(cache):
         keys += 1
         results += standing.chosen is not None
         attempts += len(standing.attempts)
-        leases += standing.lease is not None
+        # An open lease whose holder was killed stays on record, and nobody builds there.
+        leases += standing.lease is not None and cache.actions.in_use(hexed) is not None
     trees, work, scratch = (folder_bytes(f"{cache.root}/{name}", shared) for name in ("trees", "work", "scratch"))
     return Usage(len(digests), blob_bytes, keys, results, attempts, leases, trees, work, scratch)
 

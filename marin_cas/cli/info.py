@@ -28,6 +28,12 @@ def _facts(session: Session) -> dict[str, dict[str, object]]:
     locked = session.lock.toolchain
     here = machine.installed(locked)
     config = session.config
+    # What holds where nothing is given.
+    in_force = {
+        "jobs": config.jobs or machine.cores(),
+        "ram": config.ram or machine.ram(),
+        "compilation_cache": str(session.workspace.compilation_cache),
+    }
     return {
         "workspace": {"root": str(session.root), "cache": str(session.workspace.cache), "package": session.package},
         "program": {"marin-cas": __version__, "python": platform.python_version(), "executable": sys.executable},
@@ -44,7 +50,10 @@ def _facts(session: Session) -> dict[str, dict[str, object]]:
             },
         },
         "config": {
-            item.name: {"value": getattr(config, item.name), "from": config.sources[item.name]}
+            item.name: {
+                "value": in_force.get(item.name, getattr(config, item.name)),
+                "from": config.sources[item.name],
+            }
             for item in fields(Config)
             if item.name != "sources"
         },
@@ -72,7 +81,7 @@ def _config(config: dict[str, object]) -> list[str]:
     rows = []
     for name, entry in config.items():
         value, source = entry["value"], entry["from"]  # type: ignore[index]
-        rows.append([f"  {name}", "(the machine's)" if value is None and name != "profile" else _shown(value), source])
+        rows.append([f"  {name}", words.size(value) if name == "ram" else _shown(value), source])
     return words.table(rows)
 
 
@@ -90,7 +99,9 @@ def _lock(lock: dict[str, object]) -> list[str]:
     ]
     drifted = sum(1 for entry in toolchain.values() if entry["locked"] != entry["installed"])
     return [
-        f"marin.lock: {words.count(drifted, 'version')} differ here" if drifted else "marin.lock",
+        f"marin.lock: {words.count(drifted, 'version')} {'differs' if drifted == 1 else 'differ'} here"
+        if drifted
+        else "marin.lock",
         *words.table(rows),
     ]
 

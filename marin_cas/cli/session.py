@@ -12,6 +12,7 @@ import click
 
 from marin_cas.errors import RequestError
 from marin_cas.label import Label
+from marin_cas.ui import words
 from marin_cas.workspace import Workspace, open_workspace
 
 if TYPE_CHECKING:
@@ -22,11 +23,21 @@ if TYPE_CHECKING:
     from marin_cas.lang.loader import Loader
 
 
+PACKAGE = Path(__file__).resolve().parent.parent
+# What decides which actions there are and what is in their keys; the rooms below these only carry it out.
+_DECIDING = ("", "lang", "graph", "analysis")
+
+
 def rules_folder() -> Path:
     """The folder that `@marin//rules:...` names: inside an installed package, or beside it in a checkout."""
-    package = Path(__file__).resolve().parent.parent
-    installed = package / "rules"
-    return installed if installed.is_dir() else package.parent / "rules"
+    installed = PACKAGE / "rules"
+    return installed if installed.is_dir() else PACKAGE.parent / "rules"
+
+
+def program_files() -> list[Path]:
+    """The files of this program that an analysis is made by: in a checkout they change under one version number."""
+    modules = [path for room in _DECIDING for path in sorted((PACKAGE / room).glob("*.py"))]
+    return [*modules, *sorted((PACKAGE / "analysis" / "schemas").glob("*.json"))]
 
 
 class Session:
@@ -64,7 +75,10 @@ class Session:
         """The one existing target that `text` names."""
         found = self.expand([text])
         if len(found) != 1:
-            raise RequestError(f"`{text}` names {len(found)} targets, and one is wanted")
+            raise RequestError(
+                f"`{text}` names {words.count(len(found), 'target')}, and one is wanted",
+                hint=f"`marin query '{text}'` lists them" if found else None,
+            )
         return found[0]
 
     def is_target(self, label: Label) -> bool:
@@ -94,6 +108,7 @@ class Session:
         from marin_cas.config import config_files
 
         found: dict[Path, None] = dict.fromkeys([*config_files(self.root, os.environ), self.root / LOCK_FILE])
+        found.update(dict.fromkeys(program_files()))
         found.update(dict.fromkeys(sorted(self.loader.watched)))
         for source in sorted(analysis.sources):
             path = self.root / source

@@ -95,6 +95,11 @@ def test_info_says_where_each_value_came_from(mini: Mini) -> None:
     assert facts["workspace"]["package"] == "exp"
     text = mini.ok("info").out
     assert "marin.toml:1" in text
+    config = mini.ok("info", "--output", "json").json["config"]
+    assert config["compilation_cache"] == {"value": f"{mini.root}/cache/jax", "from": "default"}
+    assert config["ram"]["value"] > 1 << 20
+    mini.write({"marin.toml": ""})
+    assert mini.ok("info", "--output", "json").json["config"]["jobs"]["value"] >= 1
     assert "marin.lock: there is none" in text
 
 
@@ -103,6 +108,8 @@ def test_info_shows_drift_from_the_lock(mini: Mini) -> None:
     text = mini.ok("info").out
     assert "marin.lock: 2 versions differ here" in text
     assert "not installed here" in text
+    mini.write({"marin.lock": 'format = 1\n\n[toolchain]\nclick = "0.0.1"\n'})
+    assert "marin.lock: 1 version differs here" in mini.ok("info").out
 
 
 def test_help(mini: Mini) -> None:

@@ -189,6 +189,15 @@ def test_usage(cache: Cache) -> None:
     assert list(results(cache)) == [result]
 
 
+def test_a_lease_of_a_process_that_is_gone_is_no_building(cache: Cache) -> None:
+    lease(cache)
+    assert stat(cache).leases == 1
+    held = Holder.here()
+    gone = replace(held, process=replace(held.process, started=held.process.started + 1))
+    cache.actions.acquire(Digest.of(b"other"), gone)
+    assert (stat(cache).keys, stat(cache).leases) == (2, 1)
+
+
 def test_clean_keeps_what_is_in_use_and_what_counts(cache: Cache) -> None:
     result = made(cache)
     cache.links.publish(Label("exp", "x"), result.outputs)
