@@ -29,17 +29,19 @@ import sys
 import jax, haliax as hax, equinox as eqx
 from levanter.models.llama import LlamaConfig
 from levanter.tokenizers import load_tokenizer
+from levanter.trainer import TrainerConfig
 folder, out = sys.argv[1:]
 tokenizer = load_tokenizer(folder)
 config = LlamaConfig(
     max_seq_len=64, hidden_dim=16, intermediate_dim=32, num_layers=1, num_heads=2, num_kv_heads=2,
     gradient_checkpointing=False, tokenizer=folder,
 )
-model = config.build(hax.Axis("vocab", len(tokenizer)), key=jax.random.PRNGKey(0))
-converter = config.hf_checkpoint_converter().replaced(tokenizer=tokenizer)
-converter.save_pretrained(model, out + "/random", save_reference_code=False)
-zeros = jax.tree.map(lambda x: x * 0 if eqx.is_array(x) else x, model)
-converter.save_pretrained(zeros, out + "/uniform", save_reference_code=False)
+with TrainerConfig(require_accelerator=False).use_device_mesh():
+    model = config.build(hax.Axis("vocab", len(tokenizer)), key=jax.random.PRNGKey(0))
+    converter = config.hf_checkpoint_converter().replaced(tokenizer=tokenizer)
+    converter.save_pretrained(model, out + "/random", save_reference_code=False)
+    zeros = jax.tree.map(lambda x: x * 0 if eqx.is_array(x) else x, model)
+    converter.save_pretrained(zeros, out + "/uniform", save_reference_code=False)
 """
 TOOL = """
 import json, sys
