@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-_NAME = re.compile(r"[A-Za-z0-9!%\-@^_\"#$&'()*+,;<=>?\[\]{|}~/. ]+")
+# Bazel's, and what is printable beyond ASCII: files of a corpus are called as their authors speak.
+_NAME = re.compile(r"[A-Za-z0-9!%\-@^_\"#$&'()*+,;<=>?\[\]{|}~/. \u0080-\U0010ffff]+")
 _REPO = re.compile(r"[a-z][a-z0-9_-]*")
 
 
@@ -38,7 +39,7 @@ def _part_error(kind: str, part: str) -> str | None:
         return f"its {kind} `{part}` has an empty path component"
     if any(piece in (".", "..") for piece in part.split("/")):
         return f"its {kind} `{part}` has a `.` or `..` component"
-    if not _NAME.fullmatch(part):
+    if not _NAME.fullmatch(part) or not part.isprintable():
         return f"its {kind} `{part}` has a character that labels may not have"
     return None
 

@@ -51,6 +51,17 @@ def test_what_is_not_a_label_is_refused(text):
         parse_label(text)
 
 
+@pytest.mark.parametrize("name", ["données.txt", "日本/語.txt", "it's #1.txt", "a\u0301"])
+def test_files_of_any_language_have_labels(name):
+    assert parse_label(f"//été:{name}") == Label("été", name)
+
+
+@pytest.mark.parametrize("name", ["a\u200bb", "a\u202eb", "a\x85b", "a\udcffb", "a\u2028b", "a\u00a0b"])
+def test_what_cannot_be_seen_is_in_no_label(name):
+    with pytest.raises(ValueError, match="has a character that labels may not have"):
+        parse_label(f"//exp:{name}")
+
+
 @given(path, path)
 def test_text_round_trips(package, name):
     label = Label(package, name)
