@@ -35,6 +35,8 @@ def command(expression: tuple[str, ...], output: str, define: tuple[str, ...], p
     standings = Standings.of(session, labels)
     ids = dict.fromkeys(id for label in labels for id in standings.target(label).actions)
     records = [_record(standings, standings.analysis.actions[id]) for id in ids]
+    if not records:
+        out.note("no actions: what the query names runs nothing")
     match output:
         case "json":
             out.data(values.dumps(records))

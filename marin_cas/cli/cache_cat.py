@@ -58,4 +58,7 @@ def _decoded(data: bytes) -> tuple[str, str] | None:
         value = decode(data[match.end() :])
     except EncodingError:
         return None
-    return match[1].decode(), "\n".join(values.lines(value)) if isinstance(value, dict) else values.dumps(value)
+    if isinstance(value, dict):
+        return match[1].decode(), "\n".join(values.lines(value))
+    lines = value if isinstance(value, list | tuple) else [value]
+    return match[1].decode(), "\n".join(values.leaf(line) for line in lines)

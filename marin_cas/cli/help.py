@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import click
 
-from marin_cas.cli.root import COMMANDS, marin
+from marin_cas.cli.root import marin
 from marin_cas.config import SETTINGS
 from marin_cas.errors import RequestError, did_you_mean
 from marin_cas.ui import out, words
@@ -45,17 +47,28 @@ TOPICS = {"configuration": _configuration, "patterns": lambda: _PATTERNS, "exit-
 
 
 @click.command("help")
-@click.argument("topic", required=False)
+@click.argument("topic", nargs=-1)
 @click.pass_context
-def command(ctx: click.Context, topic: str | None) -> None:
+def command(ctx: click.Context, topic: tuple[str, ...]) -> None:
     """Explain a command, or a topic: configuration, patterns, exit-codes."""
     root = click.Context(marin, info_name="marin", **marin.context_settings)
-    if topic is None:
+    if not topic:
         out.data(f"{marin.get_help(root)}\n\nTopics of `marin help`: {', '.join(TOPICS)}")
-    elif topic in TOPICS:
-        out.data(TOPICS[topic]())
-    elif (found := marin.get_command(root, topic)) is not None:
-        out.data(found.get_help(click.Context(found, info_name=topic, parent=root)))
+    elif len(topic) == 1 and topic[0] in TOPICS:
+        out.data(TOPICS[topic[0]]())
     else:
-        known = [*COMMANDS, *TOPICS]
-        raise RequestError(f"there is no help on `{topic}`", hint=did_you_mean(topic, known) or ", ".join(known))
+        out.data(_help(root, topic))
+
+
+def _help(context: click.Context, names: Sequence[str]) -> str:
+    """The help of the command that the names lead to, such as `cache ls`."""
+    for name in names:
+        group = context.command
+        known = [*group.list_commands(context)] if isinstance(group, click.Group) else []
+        found = group.get_command(context, name) if isinstance(group, click.Group) else None
+        if found is None:
+            known += TOPICS if group is marin else []
+            hint = did_you_mean(name, known) or ", ".join(known) or f"`{context.command_path} --help`"
+            raise RequestError(f"there is no help on `{' '.join(names)}`", hint=hint)
+        context = click.Context(found, info_name=name, parent=context)
+    return context.command.get_help(context)

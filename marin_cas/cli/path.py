@@ -20,7 +20,10 @@ from marin_cas.ui import out
 def command(labels: tuple[str, ...], define: tuple[str, ...], profile: str | None) -> None:
     """Print where the outputs of targets are, a path a line; exit 1 for one that is not built as declared now."""
     session = Session({"define": defines(define), "profile": profile})
-    asked = [(session.target(written), output) for written, _, output in (text.partition("%") for text in labels)]
+    split = [text.partition("%") for text in labels]
+    if nameless := next((output for written, _, output in split if not written), None):
+        raise RequestError(f"`%{nameless}` is an output of no target", hint=f"write `LABEL%{nameless}`")
+    asked = [(session.target(written), output) for written, _, output in split]
     standings = Standings.of(session, [label for label, _ in asked])
     for label, output in asked:
         for path in _paths(standings, session, label, output):
@@ -46,6 +49,8 @@ def _paths(standings: Standings, session: Session, label: Label, output: str) ->
     # All at once: whether a target's place is a link or a folder depends on how many outputs it has.
     links = session.cache.links.publish(label, made) if made else {}
     found: list[str] = []
+    if not wanted:
+        out.note(f"`{label}` has no outputs of its own")
     for name in wanted:
         artifact = target.outputs[name]
         if isinstance(artifact, Source):

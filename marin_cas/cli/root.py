@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -76,7 +77,7 @@ def run(args: Sequence[str]) -> int:
         out.note(error.format_message())
         return EXIT_REQUEST
     except click.UsageError as error:
-        raise _request_error(error) from None
+        raise _request_error(error, args) from None
     except click.exceptions.Exit as done:
         return done.exit_code
     except click.Abort:
@@ -86,13 +87,14 @@ def run(args: Sequence[str]) -> int:
     return code if isinstance(code, int) else EXIT_OK
 
 
-def _request_error(error: click.UsageError) -> RequestError:
-    path = error.ctx.command_path if error.ctx else "marin"
+def _request_error(error: click.UsageError, args: Sequence[str]) -> RequestError:
+    # What the parser finds before a command has its context knows no command.
+    path = error.ctx.command_path if error.ctx else " ".join(["marin", *(arg for arg in args[:1] if arg in COMMANDS)])
     hint = f"`{path} --help` shows how it is called"
     if isinstance(error, click.NoSuchOption):
         known = [name for param in error.ctx.command.params for name in param.opts] if error.ctx else []
         return RequestError(
             f"`{path}` has no option `{error.option_name}`", hint=did_you_mean(error.option_name, known) or hint
         )
-    message = error.format_message().rstrip(".")
+    message = re.sub(r"'([^']*)'", r"`\1`", error.format_message().rstrip("."))
     return RequestError(f"{message[:1].lower()}{message[1:]}", hint=hint)

@@ -106,6 +106,8 @@ class Evaluator:
                 pointed = query_error(self._text, word.start, error.message, error.hint)
                 if "-//" in word.text or "-:" in word.text:
                     pointed.hint = "put spaces around `-`: it may be part of a name"
+                elif word.text in VERBS and not word.quoted:
+                    pointed.hint = f"write `{VERBS[word.text].usage}`"
                 raise pointed from None
             raise
 

@@ -35,7 +35,9 @@ class _Parser:
         if token.kind != "end":
             hint = None
             if token.kind in ("word", "quoted"):
-                hint = "join two expressions with `+`, `-` or `^`"
+                hint = "join two expressions with `+`, `-` or `^`; a name with spaces needs quotes"
+            elif token.is_mark("="):
+                hint = "a name with such characters needs quotes"
             raise self._error(token, f"{token} was not expected here", hint)
         return expression
 
@@ -166,7 +168,8 @@ class _Parser:
     def _word(self, verb: Verb, name: str, kind: str) -> Word:
         token = self._take()
         if token.kind not in ("word", "quoted"):
-            hint = "a regular expression with such characters needs quotes" if token.kind == "mark" else None
+            quotes = kind != NUMBER and token.kind == "mark"
+            hint = "a regular expression with such characters needs quotes" if quotes else None
             raise self._error(token, f"expected `{name}` of `{verb.usage}`, found {token}", hint)
         if kind == NUMBER and not (token.text.isascii() and token.text.isdigit()):
             raise self._error(token, f"`{name}` of `{verb.usage}` is a whole number, not {token}")

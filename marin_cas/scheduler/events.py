@@ -55,7 +55,8 @@ class Event:
 class EventLog:
     """Gives each event to the sink (a JSON line each) and to the listeners, in one order, from any thread.
 
-    A sink that fails (a full disk, a closed pipe) is dropped and named in a warning: events never fail a build.
+    A sink that fails (a full disk) is dropped and named in a warning: events never fail a build. A pipe that nobody
+    reads any more is dropped without a word.
     """
 
     def __init__(
@@ -97,9 +98,12 @@ class EventLog:
         try:
             sink.write(json.dumps(event.to_json(), ensure_ascii=False, separators=(",", ":")) + "\n")
             sink.flush()  # whoever follows the file sees what runs now
+        except BrokenPipeError:
+            self._sink = None  # whoever read them has seen enough
         except (OSError, ValueError) as error:
             self._sink = None
-            self.emit(WARNING, message=f"the events file is incomplete: {error}")
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+            self.emit(WARNING, message=f"the events file is incomplete: {reason}")
 
     def _masked(self, value: object) -> object:
         if isinstance(value, str):

@@ -119,3 +119,13 @@ def test_help(mini: Mini) -> None:
     assert mini.ok("help", "build").out == mini.ok("build", "--help").out
     assert "Topics of" in mini.ok("help").out
     assert "did you mean `build`?" in mini.run("help", "biuld", code=2).err
+    assert mini.ok("help", "cache", "ls").out == mini.ok("cache", "ls", "--help").out
+    assert "did you mean `ls`?" in mini.run("help", "cache", "lss", code=2).err
+    assert "`marin build --help`" in mini.run("help", "build", "ls", code=2).err
+
+
+def test_wrong_values_of_options(mini: Mini) -> None:
+    ran = mini.run("build", "-j", code=2)
+    assert ran.err == "error: option `-j` requires an argument\n  hint: `marin build --help` shows how it is called\n"
+    ran = mini.run("build", "//x", "--output", "yaml", code=2)
+    assert ran.err.startswith("error: invalid value for `--output`: `yaml` is not one of `text`, `json`\n")

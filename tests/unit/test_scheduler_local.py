@@ -366,3 +366,15 @@ def test_an_events_file_that_cannot_be_written_is_a_warning():
     log.emit("progress", done=1)
     log.emit("progress", done=2)
     assert [event.event for event in seen] == ["warning", "progress", "progress"]
+    assert seen[0]["message"] == "the events file is incomplete: No space left on device"
+
+
+def test_a_reader_of_events_that_goes_away_is_none():
+    class Closed(io.StringIO):
+        def write(self, text):
+            raise BrokenPipeError(32, "Broken pipe")
+
+    seen = []
+    log = EventLog(Closed(), [seen.append])
+    log.emit("progress", done=1)
+    assert [event.event for event in seen] == ["progress"]
