@@ -56,7 +56,7 @@ class Experiment:
         return {decision["label"] for decision in planned if decision["status"] == "miss"}
 
     def keys(self, expression: str) -> dict[str, str]:
-        return {a["id"]: a["key"] for a in json.loads(self.run("aquery", expression, "--output", "json"))}
+        return {a["action"]: a["key"] for a in json.loads(self.run("aquery", expression, "--output", "json"))}
 
     def path(self, label: str) -> Path:
         return Path(self.run("path", label).strip())

@@ -81,12 +81,12 @@ def test_what_bears_no_identity_executes_nothing(built, before, after):
 
 
 def test_another_learning_rate_would_train_and_evaluate_only(built):
-    built.edit("exp/BUILD.marin", "learning_rate = 0.006", "learning_rate = 0.005")
+    built.edit("exp/BUILD.marin", "learning_rate = 0.01", "learning_rate = 0.02")
     try:
         assert built.misses("//exp:tiny_eval") == TRAINED
-        assert "optimizer.learning_rate: 0.006 -> 0.005" in built.run("why", "//exp:tiny")
+        assert "optimizer.learning_rate: 0.01 -> 0.02" in built.run("why", "//exp:tiny")
     finally:
-        built.edit("exp/BUILD.marin", "learning_rate = 0.005", "learning_rate = 0.006")
+        built.edit("exp/BUILD.marin", "learning_rate = 0.02", "learning_rate = 0.01")
 
 
 def test_the_store_is_whole(built):

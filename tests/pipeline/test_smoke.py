@@ -37,11 +37,11 @@ def test_two_workspaces_at_different_paths_agree(built, tmp_path):
 
 
 def test_another_learning_rate_runs_training_and_evaluation_only(built):
-    built.edit("exp/BUILD.marin", "learning_rate = 0.006", "learning_rate = 0.003")
+    built.edit("exp/BUILD.marin", "learning_rate = 0.01", "learning_rate = 0.02")
     try:
         assert built.executed("//exp:tiny_smoke_eval") == SMOKE
     finally:
-        built.edit("exp/BUILD.marin", "learning_rate = 0.003", "learning_rate = 0.006")
+        built.edit("exp/BUILD.marin", "learning_rate = 0.02", "learning_rate = 0.01")
     assert built.executed("//exp:tiny_smoke_eval") == set()
 
 
