@@ -177,7 +177,7 @@ class _Command:
                 with display:
                     report = Build(self.analysis, roots, local, local, runner, self._plan_options(), log).run()
                 if trace_file:
-                    trace_file.write(trace.text())
+                    _write_trace(trace_file, trace.text())
         finally:
             executor.close()
         cache.sync()
@@ -222,6 +222,16 @@ class _Command:
             outputs=[path for outputs in report.links.values() for path in outputs.values()],
             contents=[session.workspace.cache / "ac" / "changed"],
         )
+
+
+def _write_trace(file: TextIO, text: str) -> None:
+    try:
+        file.write(text)
+        file.flush()
+    except BrokenPipeError:
+        out.hush(file)
+    except OSError as error:
+        out.note(f"warning: the trace is incomplete: {error.strerror or error}")
 
 
 @contextmanager

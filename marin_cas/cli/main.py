@@ -17,6 +17,7 @@ from marin_cas.ui import out
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command line and returns its exit code."""
     args = list(sys.argv[1:] if argv is None else argv)
+    out.complete()
     try:
         code = _run(args)
     except MarinError as error:
@@ -33,7 +34,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         crash.report(error, args)
         code = EXIT_BUG
-    out.flush()
+    try:
+        out.flush()
+    except MarinError as error:
+        out.note(error.render())
+        code = error.exit_code
     return code
 
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import TextIO
+
+from marin_cas.errors import EnvironmentProblem
 
 
 def data(text: str) -> None:
@@ -19,12 +23,10 @@ def text(whole: str) -> None:
 
 def raw(blob: bytes) -> None:
     """Bytes of data, as they are."""
-    try:
+    with _writing(sys.stdout):
         sys.stdout.flush()
         sys.stdout.buffer.write(blob)
         sys.stdout.buffer.flush()
-    except BrokenPipeError:
-        hush(sys.stdout)
 
 
 def note(text: str) -> None:
@@ -34,23 +36,41 @@ def note(text: str) -> None:
 
 def flush() -> None:
     """Sends what is buffered; at the end of the program, so that a late broken pipe is quiet too."""
-    for stream in (sys.stdout, sys.stderr):
-        try:
+    for stream in (sys.stderr, sys.stdout):
+        with _writing(stream), suppress(ValueError):  # closed by whoever started us
             stream.flush()
-        except BrokenPipeError:
-            hush(stream)
-        except ValueError:  # closed by whoever started us
-            pass
+
+
+def complete() -> None:
+    """Whoever started us may have closed a standard stream: the next file to be opened would take its place."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115 - open as long as the program runs
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
 
 
 def _write(stream: TextIO, text: str) -> None:
+    with _writing(stream):
+        try:
+            stream.write(text)
+        except UnicodeEncodeError:
+            # A terminal that is not UTF-8, or a name with bytes that are not: shown as well as it can be.
+            encoding = stream.encoding or "ascii"
+            stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+
+
+@contextmanager
+def _writing(stream: TextIO) -> Iterator[None]:
+    """A reader that went away is no error. A full disk is one for data; there is no other place for notes."""
     try:
-        stream.write(text)
+        yield
     except BrokenPipeError:
         hush(stream)
-    except UnicodeEncodeError:
-        # A terminal that is not UTF-8, or a name with bytes that are not: shown as well as it can be.
-        stream.write(text.encode(stream.encoding or "ascii", "backslashreplace").decode(stream.encoding or "ascii"))
+    except OSError as error:
+        hush(stream)
+        if stream is sys.stdout:
+            raise EnvironmentProblem(f"stdout cannot be written: {error.strerror or error}") from None
 
 
 def hush(stream: TextIO) -> None:

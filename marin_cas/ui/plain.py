@@ -79,6 +79,8 @@ def _finished(event: Event, name: str, verbose: bool) -> str | None:
         return f"served  {name}  ({reason_text(event.get('reason'))})" if verbose else None
     if event.get("status") == "skipped":
         return f"skip    {name}  ({reason_text(event.get('reason'))})"
+    if event.get("status") == "cancelled":
+        return f"stopped {name}{seconds}"
     return f"{str(event.get('status', 'failed')).upper():<7} {name}{seconds}"
 
 

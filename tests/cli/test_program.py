@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
 
 from tests.cli.conftest import CHECKOUT, Mini
 
@@ -85,6 +90,32 @@ def test_a_reader_that_goes_away_is_no_error(mini: Mini) -> None:
     assert process.stderr
     assert process.stderr.read() == ""
     assert process.wait(60) == 0
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no disk that is always full")
+def test_a_full_disk_behind_stdout(words: Mini) -> None:
+    for command in (["query", "//..."], ["info"], ["build", "//exp:words"]):
+        with open("/dev/full", "w") as full:
+            ran = subprocess.run(
+                words.command(*command), cwd=words.root, env=words.environ(), stdout=full, stderr=-1, text=True
+            )
+        assert ran.returncode == 3
+        assert ran.stderr.endswith("error: stdout cannot be written: No space left on device\n")
+
+
+@pytest.mark.parametrize("closed", ["<&- >&-", ">&- 2>&-", "2>&-"])
+def test_closed_standard_streams(words: Mini, closed: str) -> None:
+    """What the program opens must not take their place."""
+    command = shlex.join(words.command("build", "//exp:words", "--events", "e.jsonl"))
+    ran = subprocess.run(
+        ["bash", "-c", f"{command} {closed}"], cwd=words.root, env=words.environ(), capture_output=True, text=True
+    )
+    assert ran.returncode == 0, ran
+    assert "Traceback" not in ran.stderr
+    assert ran.stdout == ("//exp:words  cache/out/exp/words\n" if closed == "2>&-" else "")
+    lines = (words.root / "e.jsonl").read_text().splitlines()
+    assert json.loads(lines[-1])["event"] == "build_finished"
+    assert not list((words.root / "cache").glob("bug-*"))
 
 
 def test_info_says_where_each_value_came_from(mini: Mini) -> None:
