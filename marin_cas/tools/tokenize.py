@@ -26,6 +26,7 @@ _BATCH_DOCUMENTS = 256
 
 def run(ctx: ToolContext) -> None:
     files = find_files(ctx.inputs["documents"], ctx.params["glob"])
+    check_tokenizer_folder(ctx.inputs["tokenizer"])  # before seconds of imports
     tokenizer_id = tokenizer_identity(ctx.inputs["tokenizer"])
     os.environ.setdefault("JAX_PLATFORMS", "cpu")  # Levanter imports jax; an accelerator is none of its business here
     import numpy as np
@@ -102,19 +103,23 @@ def tokenizer_identity(folder: Path) -> str:
     return Digest.of(encode([[p.relative_to(folder).as_posix(), p.read_bytes()] for p in files])).hex
 
 
-def load_tokenizer_folder(folder: Path):
-    """Levanter's tokenizer from a folder. ToolError when the folder is not one."""
+def check_tokenizer_folder(folder: Path) -> None:
+    """ToolError when a file that a tokenizer folder has is not there."""
     for name in ("tokenizer.json", "tokenizer_config.json"):
         if not (folder / name).is_file():
             there = ", ".join(f"`{p.name}`" for p in sorted(folder.iterdir())[:8]) or "nothing"
             raise ToolError(
-                f"not a tokenizer folder: it has no `{name}`",
-                where="tokenizer",
+                f"the input `tokenizer` is not a tokenizer folder: it has no `{name}`",
                 hint=f"it holds {there}; a Hugging Face tokenizer folder has tokenizer.json and tokenizer_config.json",
             )
+
+
+def load_tokenizer_folder(folder: Path):
+    """Levanter's tokenizer from a folder. ToolError when the folder is not one."""
+    check_tokenizer_folder(folder)
     from levanter.tokenizers import load_tokenizer
 
     try:
         return load_tokenizer(str(folder))
     except Exception as error:  # the libraries raise bare Exceptions for a file that does not parse
-        raise ToolError(f"not a tokenizer folder: {error}", where="tokenizer") from None
+        raise ToolError(f"the input `tokenizer` is not a tokenizer folder: {error}") from None

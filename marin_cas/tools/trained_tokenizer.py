@@ -5,6 +5,7 @@ Equal documents and parameters give equal bytes: ties between pairs are broken b
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 from marin_cas.tools.documents import find_files, read_texts
@@ -15,7 +16,6 @@ REVISION = 1
 
 def run(ctx: ToolContext) -> None:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import PreTrainedTokenizerFast
 
     params = ctx.params
     files = find_files(ctx.inputs["documents"], params["glob"])
@@ -46,5 +46,9 @@ def run(ctx: ToolContext) -> None:
         )
     named = {name: params[key] for name, key in (("eos_token", "eos"), ("bos_token", "bos")) if params[key]}
     extra = {"extra_special_tokens": params["special_tokens"]} if params["special_tokens"] else {}
+    # Only now: it takes seconds to import, and what is wrong with a document is said before.
+    os.environ["TRANSFORMERS_NO_ADVISORY_WARNINGS"] = "1"
+    from transformers import PreTrainedTokenizerFast
+
     saved = PreTrainedTokenizerFast(tokenizer_object=tokenizer, clean_up_tokenization_spaces=False, **named, **extra)
     saved.save_pretrained(str(ctx.outputs["tokenizer"]))
