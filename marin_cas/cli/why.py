@@ -19,6 +19,7 @@ from marin_cas.scheduler.plan import HIT, Decision, Plan, plan
 from marin_cas.ui import dryrun, out, values, words
 
 _MOST = 30
+_CODE = "params.code"
 
 
 @click.command("why")
@@ -70,6 +71,8 @@ def _lines(session: Session, decision: Decision) -> Iterator[str]:
     if reason.changes:
         yield "  changed:"
         yield from (f"    {change}" for change in reason.changes)
+        if action.code and any(change.path == _CODE for change in reason.changes):
+            yield f"  `{_CODE}` is what it runs of {', '.join(f'`{path}`' for path in action.code.paths)}"
 
 
 def _last_run(session: Session, label: Label, key: Digest) -> Iterator[str]:

@@ -93,6 +93,14 @@ def test_why_tells_who_made_it(words: Mini) -> None:
     assert record["made"]["versions"]["python"].startswith("3.")
 
 
+def test_why_says_where_the_code_is_that_changed(words: Mini) -> None:
+    words.ok("build", "//exp:words")
+    functions = words.root / "exp/functions.py"
+    functions.write_text(functions.read_text().replace('word + "\\n"', 'word.upper() + "\\n"'))
+    why = words.ok("why", "//exp:words").out
+    assert "`params.code` is what it runs of `exp/functions.py`\n" in why
+
+
 def test_why_of_what_runs_nothing(words: Mini) -> None:
     build = words.root / "exp/BUILD.marin"
     build.write_text(build.read_text() + 'filegroup(name = "group", srcs = ["functions.py"])\n')
