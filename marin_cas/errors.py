@@ -55,7 +55,8 @@ class MarinError(Exception):
     def render(self) -> str:
         """The message as plain lines: `error: [place: ]message`, notes indented, then the hint."""
         place = f"{self.where}: " if self.where else ""
-        lines = [f"error: {place}{self.message}"]
+        # A message may be somebody else's, of several lines: none of them may look like an error of ours.
+        lines = [f"error: {place}{self.message}".replace("\n", "\n  ")]
         lines += [f"  {note}" for note in self.notes]
         if self.hint:
             lines.append(f"  hint: {self.hint}")

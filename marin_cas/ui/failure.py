@@ -19,7 +19,7 @@ def lines(outcome: ActionOutcome) -> Iterator[str]:
     if error.where is None:
         shown[0] = f"error: {place}{shown[0].removeprefix('error: ')}"
     elif str(error.where) != str(outcome.action.location):
-        shown.insert(1, f"  declared at {outcome.action.location}")
+        shown.insert(1 + error.message.count("\n"), f"  declared at {outcome.action.location}")
     yield from shown
     if outcome.log_tail.strip():
         tail = without_traceback(outcome.log_tail.rstrip("\n").split("\n"))[-_LAST:]

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from marin_cas.scheduler import events
 from marin_cas.scheduler.events import Event
-from marin_cas.ui import words
+from marin_cas.ui import out, words
 from marin_cas.ui.follow import Follower
 from marin_cas.ui.plain import describe, log_line
 from marin_cas.ui.state import Running, State
@@ -55,7 +55,7 @@ class Live:
             self._print(line, _STYLES.get(line.split(" ", 1)[0], ""))
 
     def _print(self, line: str, style: str) -> None:
-        self._console.print(Text(line, style=style), soft_wrap=True)
+        self._console.print(Text(out.visible(line), style=style), soft_wrap=True)
 
     def _render(self) -> RenderableType:
         now = time.time()
@@ -72,7 +72,8 @@ class Live:
                 Text(entry.name, style="bold"),
                 Text(words.seconds(max(0.0, now - entry.since)), style="dim"),
                 _bar(entry),
-                entry.how_far() or Text(entry.rule, style="dim"),
+                # A plain text would be read as markup, and a tool's may hold anything.
+                Text(out.visible(far)) if (far := entry.how_far()) else Text(entry.rule, style="dim"),
             )
         hidden = len(running) - _SHOWN
         more = [Text(f"  and {hidden} more", style="dim")] if hidden > 0 else []

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TextIO
 
 from marin_cas.errors import EnvironmentProblem
+
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+# Colours and cursor movements (CSI), titles and links (OSC).
+_SEQUENCE = re.compile("\x1b(?:\\[[0-?]*[ -/]*[@-~]|\\][^\x07\x1b]*(?:\x07|\x1b\\\\))")
 
 
 def data(text: str) -> None:
@@ -31,7 +36,14 @@ def raw(blob: bytes) -> None:
 
 def note(text: str) -> None:
     """A line for people."""
-    _write(sys.stderr, text + "\n")
+    _write(sys.stderr, visible(text) + "\n")
+
+
+def visible(text: str) -> str:
+    """Text of a tool or a file, without what would move a terminal's cursor or change its colours."""
+    if not _CONTROL.search(text):
+        return text
+    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", _SEQUENCE.sub("", text))
 
 
 def flush() -> None:

@@ -108,4 +108,4 @@ def number(value: object) -> str:
 
 
 def _float(value: object) -> float:
-    return float(value) if isinstance(value, int | float) else 0.0
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else 0.0

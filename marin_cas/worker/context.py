@@ -40,7 +40,7 @@ class Report:
     def send(self, line: Mapping[str, Any]) -> None:
         if self._fd is None:
             return
-        data = json.dumps(line, ensure_ascii=True, default=str).encode() + b"\n"
+        data = json.dumps(line, ensure_ascii=True, default=_plain).encode() + b"\n"
         try:
             while data:
                 data = data[os.write(self._fd, data) :]
@@ -55,8 +55,16 @@ class Report:
         line: dict[str, Any] = {"done": done, "total": total, "unit": unit}
         if fields:
             line["fields"] = dict(fields)
-        if len(json.dumps(line, default=str)) < _LINE_MAX - 32:
+        if len(json.dumps(line, default=_plain)) < _LINE_MAX - 32:
             self.send({"progress": line})
+
+
+def _plain(value: object) -> object:
+    """A number of an array library as one of Python's, anything else in words."""
+    try:
+        return value.item()  # type: ignore[attr-defined]
+    except Exception:
+        return str(value)
 
 
 @dataclass(frozen=True, slots=True)

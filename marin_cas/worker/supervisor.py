@@ -254,11 +254,15 @@ class _Supervisor:
             return
         for line in self.lines.feed(data):
             with contextlib.suppress(ValueError):
-                message = self.redactor.value(json.loads(line))
-                if "failure" in message:
-                    self.failure = message["failure"]
-                else:
-                    wire.send(self.sock, message)
+                self._pass_on(self.redactor.value(json.loads(line)))
+
+    def _pass_on(self, message: object) -> None:
+        """Only what our own side of the tool says: the tool itself could write anything there."""
+        match message:
+            case {"failure": {"message": str()} as failure}:
+                self.failure = failure
+            case {"progress": {"done": _, "total": _, "unit": str()} as progress}:
+                wire.send(self.sock, {"progress": progress})
 
     def _write_log(self, data: bytes) -> None:
         while data and self.log >= 0:

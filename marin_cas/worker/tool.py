@@ -18,6 +18,7 @@ from marin_cas.worker.job import Job
 # What a tool may write; its inputs, its code and the rest of the machine it may only read.
 WRITABLE = ("out", "home", "tmp", "scratch")
 TOOLS = "marin_cas.tools"
+_TEXT_MAX = 4000
 
 
 class _Refused(Exception):
@@ -119,7 +120,7 @@ def describe(error: BaseException) -> dict[str, Any]:
         return {"message": error.message, "where": error.where or _user_line(error), "hint": error.hint}
     if isinstance(error, _Refused):
         return {"message": str(error), "environment": True}
-    text = str(error)
+    text = _text(error)
     fields: dict[str, Any] = {
         "message": f"{type(error).__name__}: {text}" if text else type(error).__name__,
         "where": _user_line(error),
@@ -130,6 +131,15 @@ def describe(error: BaseException) -> dict[str, Any]:
     if isinstance(error, ModuleNotFoundError):
         fields["module"] = error.name
     return fields
+
+
+def _text(error: BaseException) -> str:
+    """What an exception says, as much of it as people can read."""
+    try:
+        text = str(error)
+    except Exception:  # its __str__ is the tool's
+        return ""
+    return text if len(text) <= _TEXT_MAX else f"{text[:_TEXT_MAX]}... ({len(text):,} characters, its log has them all)"
 
 
 def _user_line(error: BaseException) -> str | None:
@@ -156,9 +166,11 @@ def _finish(code: int, report: Report) -> int:
     try:
         threading._shutdown()  # type: ignore[attr-defined]
         atexit._run_exitfuncs()
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None and not stream.closed:  # the tool may have put anything there
+                stream.flush()
     except BaseException as error:
-        report.send({"failure": describe(error)})
-        return 1
+        if not code:  # else what made it fail first has been told
+            report.send({"failure": describe(error)})
+        return code or 1
     return code

@@ -19,6 +19,7 @@ from marin_cas.worker.request import Request
 
 _TAIL_LINES = 20
 _TAIL_BYTES = 1 << 16
+_TAIL_WIDTH = 1000
 
 
 def tmp_folder(temporary: Temporary, fence: str) -> Path:
@@ -72,7 +73,8 @@ class Workplace:
         try:
             with open(self.log, "rb") as file:
                 file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
-                return tuple(file.read().decode("utf-8", "replace").splitlines()[-_TAIL_LINES:])
+                lines = file.read().decode("utf-8", "replace").splitlines()[-_TAIL_LINES:]
+                return tuple(line if len(line) <= _TAIL_WIDTH else f"{line[:_TAIL_WIDTH]}..." for line in lines)
         except OSError:
             return ()
 

@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from marin_cas.errors import BuildError
 from marin_cas.scheduler import events
 from marin_cas.scheduler.events import Event
+from marin_cas.ui.live import Live
+from marin_cas.ui.out import visible
 from marin_cas.ui.plain import Plain
 from marin_cas.ui.progress import Silent, progress, rich_wanted
 from marin_cas.ui.state import State
@@ -90,6 +93,35 @@ def test_live_draws_and_takes_it_away(capsys: pytest.CaptureFixture[str]) -> Non
     assert shown.out == ""
     assert "done    //a:b" in shown.err
     assert "FAILED  //a:c" in shown.err
+
+
+@pytest.mark.parametrize("display", ["plain", "live"])
+def test_whatever_a_tool_says_is_shown_as_text(display: str, capsys: pytest.CaptureFixture[str]) -> None:
+    odd = {
+        "done": float("nan"),
+        "total": float("inf"),
+        "unit": "[/bold] \x1b[31m\r",
+        "fields": {"[red]": [1], "n": None},
+    }
+    with Plain() if display == "plain" else Live() as shown:
+        shown(Event(events.ACTION_STARTED, 100.0, {"label": "//a:b", "rule": "train_lm"}))
+        for progress_of in (odd, {**odd, "done": 1, "total": 2}, {"done": "1", "total": [], "unit": None, "fields": 3}):
+            shown(Event(events.PROGRESS, 130.0, {"label": "//a:b", **progress_of}))
+            if isinstance(shown, Live):
+                shown._live.refresh()
+        shown(Event(events.WARNING, 131.0, {"message": "\x1b]0;title\x07red \x1b[31mone\x1b[0m\x07"}))
+    assert "warning: red one\\x07" in capsys.readouterr().err
+
+
+def test_controls_are_shown_and_colours_taken_out() -> None:
+    assert visible("a\tb\nc é") == "a\tb\nc é"
+    assert visible("\x1b[1;31mred\x1b[0m\x1b[2K \x9b \x7f \x00 \x1b") == "red \\x9b \\x7f \\x00 \\x1b"
+    assert visible("50%\r100%") == "50%\\x0d100%"
+
+
+def test_a_message_of_several_lines_is_one_error() -> None:
+    error = BuildError("first\nerror: second", where="f.py:1", hint="third")
+    assert error.render() == "error: f.py:1: first\n  error: second\n  hint: third"
 
 
 def test_quiet_shows_warnings_only(capsys: pytest.CaptureFixture[str]) -> None:

@@ -255,12 +255,46 @@ def test_an_exception_is_told_with_the_line_of_user_code_and_without_a_traceback
         ("raise KeyboardInterrupt", "failed: KeyboardInterrupt"),
         ("return (x for x in ())", "is a generator or a coroutine"),
         ("raise ImportError('é' * 5000)", "ImportError: é"),
+        ("raise ValueError('x' * 5_000_000)", "x... (5,000,000 characters, its log has them all)"),
+        ("sys.stdout = sys.stderr = None; raise ValueError('quiet')", "failed: ValueError: quiet"),
+        ("raise type('Odd', (Exception,), {'__str__': lambda self: 1 / 0})()", "failed: Odd"),
     ],
 )
 def test_ways_to_fail(bench, body, message):
     _, error = bench.fails(f"import os, sys\ndef go(ctx):\n    {body}\n")
     assert message in error.message
     assert "`//exp:x`" in error.message
+
+
+def test_what_a_tool_says_to_its_supervisor_by_itself_is_passed_over(bench):
+    attempt = bench.run(
+        """
+        import os
+        def go(ctx):
+            for fd in range(3, 30):
+                if os.path.exists(f"/proc/self/fd/{fd}") and "pipe" in os.readlink(f"/proc/self/fd/{fd}"):
+                    for line in ('5', '[]', '"failure"', '{"failure": 3}', '{"progress": 1}', '{"end": 1}', '{'):
+                        os.write(fd, line.encode() + b"\\n")
+            ctx.progress(1, float("nan"), "steps", loss=float("inf"))
+            (ctx.output_path / "a").write_text("a")
+        """
+    )
+    assert bench.output(attempt) == {"a": "a"}
+    assert [said.done for said in bench.said if isinstance(said, Progress)] == [1]
+
+
+def test_progress_may_be_the_numbers_of_an_array_library(bench):
+    bench.run(
+        """
+        class Scalar:
+            def item(self):
+                return 3
+        def go(ctx):
+            ctx.progress(Scalar(), 3, "steps", loss=object)
+        """
+    )
+    [said] = [said for said in bench.said if isinstance(said, Progress)]
+    assert (said.done, said.total) == (3, 3)
 
 
 @pytest.mark.parametrize("heavy", [False, True])
