@@ -94,7 +94,7 @@ def test_killed_in_mid_training_and_built_again_it_exports_the_same_bytes(built,
     (training,) = [a for a in ran["actions"] if a["source"] == "executed"]
     assert training["label"] == "//exp:tiny_smoke"
     assert _hashes(again.path("//exp:tiny_smoke%hf")) == expected
-    assert "resum" in again.run("logs", "//exp:tiny_smoke")
+    assert "going on from the checkpoint of step" in again.run("logs", "//exp:tiny_smoke")
 
 
 def _reached(events, step):
