@@ -17,13 +17,13 @@ types: setup
 	.venv/bin/pyright
 
 test: lint types
-	$(PYTEST) -m "not slow and not campaign"
+	$(PYTEST) -m "not slow"
 
 test-slow: setup
-	$(PYTEST) -m "slow and not campaign"
+	$(PYTEST) -m slow
 
 campaign: setup
-	MARIN_TEST_CAMPAIGN=1 $(PYTEST) -m "campaign" --timeout 3600
+	MARIN_TEST_CAMPAIGN=1 $(PYTEST) --timeout 3600
 
 bench: setup
 	.venv/bin/python benchmarks/run.py

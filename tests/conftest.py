@@ -6,17 +6,27 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import is_hypothesis_test, settings
 
-settings.register_profile("ci", deadline=None, max_examples=60)
-settings.register_profile("campaign", deadline=None, max_examples=3000)
-settings.load_profile("campaign" if os.environ.get("MARIN_TEST_CAMPAIGN") else "ci")
+settings.register_profile("ci", deadline=None, max_examples=60, stateful_step_count=30)
+settings.register_profile("campaign", deadline=None, max_examples=1500, stateful_step_count=100)
+CAMPAIGN = bool(os.environ.get("MARIN_TEST_CAMPAIGN"))
+settings.load_profile("campaign" if CAMPAIGN else "ci")
 
 _LISTED = {
     line.split(maxsplit=1)[0]
     for line in (Path(__file__).parent / "SKIPS.txt").read_text(encoding="utf-8").splitlines()
     if line.strip() and not line.startswith("#")
 }
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """A campaign runs what gains from more examples: the properties and the state machines."""
+    if not CAMPAIGN:
+        return
+    chosen = [item for item in items if is_hypothesis_test(getattr(item, "obj", None))]
+    config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+    items[:] = chosen
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -8,7 +8,6 @@ import tempfile
 from pathlib import Path
 
 import hypothesis.strategies as st
-from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from marin_cas.cache.actions import ActionCache
@@ -188,5 +187,4 @@ class Leases(RuleBasedStateMachine):
         shutil.rmtree(self.root)
 
 
-Leases.TestCase.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
 TestLeases = Leases.TestCase

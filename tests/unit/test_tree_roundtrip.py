@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from marin_cas.digest import Digest
@@ -71,7 +71,6 @@ def look(path: Path) -> Node:
     return path.read_bytes(), bool(mode & 0o100)
 
 
-@settings(max_examples=60, deadline=None)
 @given(model=folders, move=st.booleans(), writable=st.booleans(), local=st.booleans())
 def test_round_trip(space: Path, model: dict[str, Node], move: bool, writable: bool, local: bool) -> None:
     place = Path(tempfile.mkdtemp(dir=space))
