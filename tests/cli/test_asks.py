@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -207,6 +211,107 @@ def test_every_action_of_a_report_has_a_reason(mini: Mini) -> None:
         report = mini.ok("build", "//:y", "--output", "json", "--events", "events").json
         assert expected in {each["reason"]["code"] for each in report["actions"]}
         assert all(each["reason"]["text"] for each in report["actions"])
+
+
+# Rows 48 and 51: two builds at once, and one that is killed.
+
+STEPS = """
+import os
+import time
+
+
+def f(ctx):
+    time.sleep(0.2)
+    (ctx.output_path / "a").write_text(str(ctx.params))
+
+
+def waits(ctx):
+    (ctx.scratch / "partial").write_text("half")
+    (ctx.output_path / "a").write_text("half")
+    while not os.path.exists(ctx.params["go"]):
+        time.sleep(0.05)
+    (ctx.output_path / "a").write_text("whole")
+"""
+
+
+def test_two_builds_at_once_share_the_actions(mini: Mini) -> None:
+    mini.write(
+        {
+            "f.py": STEPS,
+            "BUILD.marin": DATA
+            # Two names for each key, and a chain on top.
+            + '[raw_download(name = n + str(i), function = "f.py:f", params = {"i": i})'
+            + ' for i in range(4) for n in ["a", "b"]]\n'
+            + "[py_action(name = 'c' + str(i), function = 'f.py:f', inputs = {'x': ':a' + str(i)}, params = {'c': i})"
+            + " for i in range(4)]\n",
+        }
+    )
+    builds = [mini.start("build", "-j", "2", "//...", "--events", f"events{i}", "--output", "json") for i in range(2)]
+    outs = [process.communicate(timeout=120) for process in builds]
+    assert [process.returncode for process in builds] == [0, 0], outs
+    ran: list[str] = []
+    for i in range(2):
+        events = [json.loads(line) for line in (mini.root / f"events{i}").read_text().splitlines()]
+        assert events[-1]["event"] == "build_finished"
+        ran += [each["key"] for each in events if each["event"] == "action_finished" and each["source"] == "executed"]
+    assert len(ran) == len(set(ran)) == 8
+    assert sum(json.loads(out)["counts"]["executed"] for out, _ in outs) == 8
+    assert mini.ok("cache", "verify").out == ""
+
+
+def test_a_build_that_is_killed_leaves_nothing_to_clean_up(mini: Mini, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    mini.write(
+        {
+            "f.py": STEPS,
+            "BUILD.marin": DATA
+            + f'raw_download(name = "x", function = "f.py:waits", params = {{"go": "{go}"}})\n'
+            + 'py_action(name = "y", function = "f.py:f", inputs = {"x": ":x"})\n',
+        }
+    )
+    process = mini.start("build", "//...", "--events", "events")
+    until(lambda: list((mini.root / "cache").glob("work/*/*/out/files/a")))
+    log = next((mini.root / "cache").glob("work/*/*/log"))
+    # Somebody who waits for it goes on at once, without being told to remove anything.
+    waiter = mini.start("build", "//...", "--output", "json", "--progress", "plain")
+    line = ""
+    while not line.startswith("wait "):
+        line = waiter.stderr.readline()  # type: ignore[union-attr]
+        assert line
+    assert "another build makes it" in line
+    process.kill()
+    process.communicate()
+    until(lambda: not tools_at(log.parent))  # its tool ends with it
+    go.write_text("")
+    out, err = waiter.communicate(timeout=60)
+    assert waiter.returncode == 0, err
+    assert json.loads(out)["counts"]["executed"] == 2
+    assert (mini.root / "cache/out/x/a").read_text() == "whole"
+    # What was written of the killed one's events are whole lines.
+    for event in (mini.root / "events").read_text().splitlines():
+        json.loads(event)
+    assert mini.ok("cache", "verify").out == ""
+    for name in ("work", "scratch", "tmp"):
+        assert not list((mini.root / "cache" / name).glob("*"))
+
+
+def until(done: Callable[[], object]) -> None:
+    end = time.monotonic() + 60
+    while not done():
+        assert time.monotonic() < end, "it takes too long"
+        time.sleep(0.02)
+
+
+def tools_at(folder: Path) -> list[str]:
+    """The processes that work in that folder."""
+    found = []
+    for pid in filter(str.isdecimal, os.listdir("/proc")):
+        try:
+            if os.readlink(f"/proc/{pid}/cwd").startswith(str(folder)):
+                found.append(pid)
+        except OSError:
+            pass
+    return found
 
 
 # Row 64: one changed nested float is named by why, by the plan, and its key is printed.

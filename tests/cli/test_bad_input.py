@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -209,6 +211,75 @@ def test_a_tool_that_misbehaves(mini: Mini, name: str) -> None:
     mini.write({"f.py": "def f(ctx):\n    (ctx.output_path / 'a').write_text(ctx.inputs['d'].read_text())\n"})
     assert mini.counts("//:x")["executed"] == 1
     assert (mini.root / "cache/out/x/a").read_text() == "data\n"
+
+
+# More of them, in one build: each body, then what is said of its target.
+MORE = {
+    "daemon": (
+        "pid = os.fork()\n"
+        "    if not pid:\n"
+        "        os.setsid()\n"
+        "        os.fork() and os._exit(0)\n"
+        "        os.execvp('sleep', ['sleep', '61'])\n"
+        "    os.waitpid(pid, 0)\n"
+        "    time.sleep(0.2)\n"
+        "    (ctx.output_path / 'a').write_text('a')",
+        "left a process running: ",
+    ),
+    "segv": ("os.kill(os.getpid(), 11)", "was killed by SIGSEGV"),
+    "group": ("os.killpg(0, 9)", "was killed by SIGKILL"),
+    "status": ("raise SystemExit(7)", "ended with exit status 7"),
+    "beside": ("open('../../../../beside', 'w').write('x')", "wrote outside its folder: `../../../../beside`"),
+    "in_the_store": ("open('../../../cas/x', 'w').write('x')", "wrote outside its folder: `../../../cas/x`"),
+    "extra": ("open('out/more', 'w').write('x')", "wrote `out/more`, which is not one of its outputs (`files`)"),
+    "a_file": ("os.rmdir(ctx.output_path); open(ctx.output_path, 'w')", "should be a folder, and is a file"),
+    "a_name": ("open(os.fsencode(ctx.output_path) + b'/\\xff', 'w').write('a')", "has a name that is not UTF-8"),
+    "a_socket": (
+        "import socket; socket.socket(socket.AF_UNIX).bind(str(ctx.output_path / 's'))",
+        "the output `files` of `//:a_socket`",
+    ),
+    "a_generator": ("yield 1", "`a_generator` is a generator or a coroutine"),
+    "interrupts": ("raise KeyboardInterrupt", "failed: KeyboardInterrupt"),
+    "recursion": ("f = lambda n: f(n + 1)\n    f(0)", "failed: RecursionError"),
+    "long": ("raise ValueError('x' * 3_000_000)", "(3,000,000 characters, its log has them all)"),
+    "lines": ("raise ValueError('one\\nerror: two')", "failed: ValueError: one\n  error: two"),
+    "colours": ("raise ValueError('\\x1b[31mred\\x1b[0m\\x07')", "failed: ValueError: red\\x07\n"),
+    "floods": ("os.write(1, b'y' * 3_000_000); raise ValueError('flooded')", "failed: ValueError: flooded"),
+}
+
+
+def test_more_tools_that_misbehave(mini: Mini) -> None:
+    functions = "".join(f"\n\ndef {name}(ctx):\n    {body}\n" for name, (body, _) in MORE.items())
+    mini.write(
+        {
+            "f.py": "import os\nimport time\n" + functions,
+            "BUILD.marin": DATA
+            + "".join(f'raw_download(name = "{name}", function = "f.py:{name}")\n' for name in MORE)
+            + 'raw_download(name = "well", function = "g.py:f")\n',
+            "g.py": "def f(ctx):\n    (ctx.output_path / 'a').write_text('a')\n",
+        }
+    )
+    ran = mini.run("build", "-k", "//...", "--progress", "none", code=1)
+    said = ran.err.split("\nerror: ")
+    assert len(said) == len(MORE)
+    for line, (name, (_, text)) in enumerate(MORE.items(), 2):
+        [block] = [each for each in said if f"`//:{name}`" in each]
+        assert text in block
+        assert f"BUILD.marin:{line}" in block
+        assert len(block) < 20_000
+    assert "\x1b" not in ran.err
+    assert not (mini.root / "beside").exists()
+    assert ["sleep", "61"] not in [command_line(pid) for pid in filter(str.isdecimal, os.listdir("/proc"))]
+    assert ran.out == "//:well  cache/out/well\n"
+    assert mini.ok("cache", "verify").out == ""
+    assert not list((mini.root / "cache/work").iterdir())
+
+
+def command_line(pid: str) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")[:-1]
+    except OSError:
+        return []
 
 
 def test_a_full_disk(mini: Mini) -> None:
