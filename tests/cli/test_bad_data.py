@@ -329,6 +329,36 @@ def test_a_disk_that_gets_full_at_any_call(mini: Mini) -> None:
     assert not list((mini.root / "cache/work").glob("*"))
 
 
+VERB = """
+import errno, sys
+from marin_cas.disk import disk_problem
+from marin_cas.store.local import LocalStore
+def broken(self, *args, **kwargs):
+    raise disk_problem(OSError(errno.EIO, "", "some/blob"))
+setattr(LocalStore, sys.argv[1], broken)
+from marin_cas.cli.main import main
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+def test_each_verb_of_a_store_that_does_not_work(mini: Mini) -> None:
+    """Row 26: the message names what was asked of which file, and nothing half done is believed afterwards."""
+    two(mini, 0)
+    mini.ok("build", "//:y")
+    for round, verb in enumerate(("contains", "missing", "read", "put", "put_file"), 1):
+        two(mini, round)
+        ran = subprocess.run(
+            [sys.executable, "-c", VERB, verb, "build", "//:y"],
+            cwd=mini.root, env=mini.environ(), capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+        assert ran.returncode == 3, ran.stderr
+        assert "`some/blob`: the disk reported an input/output error" in ran.stderr
+        assert TRACEBACK not in ran.stderr
+        assert not ran.stdout
+    assert mini.ok("cache", "verify").out == ""
+    assert mini.counts("//:y")["executed"] == 2
+
+
 def test_a_cache_that_may_not_be_written(mini: Mini) -> None:
     two(mini, 0)
     mini.ok("build", "//:y")

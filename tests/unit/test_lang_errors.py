@@ -62,7 +62,7 @@ BUILD = {
         "error: exp/BUILD.marin:2: `bad` is not allowed as a name\n"
         "  exp/BUILD.marin:2 in macro `picky` (rules/x.bzl:34)",
     ),
-    "fail": ('fail("stop\\n --> here", 1)\n', "error: exp/BUILD.marin:1: stop\n --> here 1"),
+    "fail": ('fail("stop\\n --> here", 1)\n', "error: exp/BUILD.marin:1: stop\n   --> here 1"),
     "builtin's error in a macro": (
         LOAD + 'files("q")\n',
         "error: exp/BUILD.marin:2: the glob pattern `*.nope` matches nothing\n"
