@@ -119,7 +119,6 @@ SAID = {
 
 
 # Tests of one group run in one process, so that there is one such build.
-one_worker = pytest.mark.xdist_group("bad_data")
 
 
 @pytest.fixture(scope="module")
@@ -170,7 +169,6 @@ def messages(ran: Ran) -> dict[str, str]:
     return dict(found)
 
 
-@one_worker
 def test_each_document_file_that_is_wrong_is_named_with_its_line(built: tuple[Mini, Ran]) -> None:
     said = messages(built[1])
     for name, (_, _, where, text) in DOCUMENTS.items():
@@ -179,7 +177,6 @@ def test_each_document_file_that_is_wrong_is_named_with_its_line(built: tuple[Mi
         assert "BUILD.marin:" in said[name]
 
 
-@one_worker
 def test_wrong_tokenizers_patterns_and_sizes_are_named(built: tuple[Mini, Ran]) -> None:
     said = messages(built[1])
     for name, texts in SAID.items():
@@ -188,7 +185,6 @@ def test_wrong_tokenizers_patterns_and_sizes_are_named(built: tuple[Mini, Ran]) 
     assert set(said) == {*SAID, *DOCUMENTS}
 
 
-@one_worker
 def test_what_is_not_wrong_was_built_and_the_store_is_whole(built: tuple[Mini, Ran]) -> None:
     mini, ran = built
     for name in ("good", "corpus", "broken"):
@@ -200,7 +196,6 @@ def test_what_is_not_wrong_was_built_and_the_store_is_whole(built: tuple[Mini, R
     assert "the documents give only" in again.err
 
 
-@one_worker
 def test_a_used_tokenizer_is_what_it_was(built: tuple[Mini, Ran]) -> None:
     """Row 13: tokenizing with it changes nothing of it, and its identity is that of its files."""
     mini, _ = built

@@ -15,7 +15,7 @@ ALL = {
 }  # fmt: skip
 TRAINED = {"//exp:tiny", "//exp:tiny_eval"}
 
-pytestmark = [pytest.mark.xdist_group("pipeline"), pytest.mark.timeout(1200)]
+pytestmark = pytest.mark.timeout(1200)
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from marin_cas.digest import hash_file
 
 SMOKE = {"//exp:tiny_smoke", "//exp:tiny_smoke_eval"}
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("smoke"), pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from tests.identity.pipeline import FILES, PIPELINE, TRAIN
 from tests.identity.space import LOADS, Declared, Space, all_rules
 from tests.identity.table import CASES, SECRET, SUPPORT, Other, implicit
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("identity"), pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 # What runs below it sees one core.
 ONE_CORE = (

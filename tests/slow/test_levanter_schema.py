@@ -12,7 +12,7 @@ from marin_cas.analysis.lock import Lock
 from marin_cas.analysis.schema import SCHEMAS, expand
 from marin_cas.tools import levanter_schema, schema
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("training")]
+pytestmark = pytest.mark.slow
 
 LOCK = Lock({"marin-levanter": version("marin-levanter")})
 MODEL, OPTIMIZER, TRAINER = levanter_schema.MODELS, levanter_schema.OPTIMIZERS, levanter_schema.TRAINER

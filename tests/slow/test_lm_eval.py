@@ -16,7 +16,7 @@ import pytest
 from marin_cas.tools import trained_tokenizer
 from marin_cas.worker.context import ToolContext
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("training")]
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 WORDS = (

@@ -20,7 +20,7 @@ import pytest
 from marin_cas.analysis.lock import Lock
 from marin_cas.analysis.schema import expand
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("training")]
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 STEPS, EXPORT_EVERY = 20, 8
