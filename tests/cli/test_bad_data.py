@@ -118,9 +118,6 @@ SAID = {
 }
 
 
-# Tests of one group run in one process, so that there is one such build.
-
-
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Mini, Ran]:
     """One build of all of them: what a library takes to import is paid a few times only."""
