@@ -1,6 +1,6 @@
 # Two commands to know: `make demo` builds a model and its score, `make test` passes the tests. Both set up first.
 # By file: what is built once for the tests of a file is built in one worker.
-PYTEST := .venv/bin/python -m pytest -n 2 --dist loadfile
+PYTEST := .venv/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 .PHONY: setup demo test test-slow campaign bench lint types
 
