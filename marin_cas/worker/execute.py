@@ -28,6 +28,7 @@ from marin_cas.worker.client import Channel, ForkServer
 from marin_cas.worker.failure import judge
 from marin_cas.worker.forget import forget
 from marin_cas.worker.request import Request, resources_to_json
+from marin_cas.worker.trash import Trash
 from marin_cas.worker.workplace import Workplace, tmp_folder
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ class Worker:
         self.server = ForkServer(environment.base_environment())
         self._oom_kills = process.oom_kills()
         self.environments = producer.Environments(cache.store)
+        self.trash = Trash(cache.temporary)
 
     def new_oom_kills(self) -> bool:
         """Whether the kernel ended a process for want of memory since this was last asked."""
@@ -95,6 +97,7 @@ class Worker:
     def close(self) -> None:
         """Ends the warm process, and with it every attempt that still runs."""
         self.server.close()
+        self.trash.close()
 
     def execute(self, request: Request, orders: Orders) -> Attempt:
         """One attempt. Raises nothing that a user could cause: every end is an Attempt."""
@@ -158,7 +161,7 @@ class _Run:
             if not self.request.keep_work:
                 log = self.place.keep_log(kept, f"{self.request.key.hex}.log")
         if not self.request.keep_work:
-            self.place.remove()
+            self.place.remove(self.worker.trash)
         elif error is not None:
             log = self.place.log
         work = self.place.work if self.request.keep_work else None

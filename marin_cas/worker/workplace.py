@@ -16,6 +16,7 @@ from marin_cas.store.temporary import Temporary
 from marin_cas.tree.materialise import materialise
 from marin_cas.worker import outputs
 from marin_cas.worker.request import Request
+from marin_cas.worker.trash import Trash
 
 _TAIL_LINES = 20
 _TAIL_BYTES = 1 << 16
@@ -87,9 +88,10 @@ class Workplace:
             return None
         return folder / name
 
-    def remove(self) -> None:
+    def remove(self, trash: Trash) -> None:
         """Everything but scratch. What cannot be removed stays: a result does not fail for that."""
-        _remove([self.work, self.tmp])
+        trash.take(self.work)
+        trash.take(self.tmp)
         with contextlib.suppress(OSError):
             self.work.parent.rmdir()  # the key's folder, unless it holds other attempts
 
