@@ -8,7 +8,6 @@ from __future__ import annotations
 import mmap
 import os
 from dataclasses import dataclass
-from pathlib import Path
 
 from blake3 import blake3
 
@@ -81,9 +80,3 @@ def hash_file(path: str | os.PathLike[str], *, exclusive: bool = False) -> Diges
         return Digest(hasher.digest(), total)
     finally:
         os.close(fd)
-
-
-def digest_path(root: Path, digest: Digest) -> Path:
-    """Where a store that fans out by the first two digits keeps `digest` below `root`."""
-    hexed = digest.hex
-    return root / hexed[:2] / hexed

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from marin_cas.digest import Digest, digest_path, hash_file
+from marin_cas.digest import Digest, hash_file
 
 
 @pytest.mark.skipif(shutil.which("b3sum") is None, reason="the b3sum program is not installed")
@@ -41,8 +41,3 @@ def test_what_is_not_a_digest_is_refused(text):
 def test_what_is_not_a_digest_field_is_refused(field):
     with pytest.raises(ValueError, match="not a digest field"):
         Digest.from_record(field)
-
-
-def test_the_store_fans_out_by_two_digits(tmp_path):
-    digest = Digest.of(b"")
-    assert digest_path(tmp_path, digest) == tmp_path / "af" / digest.hex
