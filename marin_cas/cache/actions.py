@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
@@ -24,6 +25,8 @@ from marin_cas.store.process import Process, is_gone
 from marin_cas.store.temporary import Temporary
 
 POLL_S = 0.1
+# A result in steady use is marked about once a minute, not once a hit.
+_TOUCH_S = 60.0
 
 
 def _never() -> bool:
@@ -65,12 +68,31 @@ class ActionCache:
 
     def result(self, key: Digest) -> Result | None:
         """The chosen realisation, None when there is none or it is tainted. Its bytes may be gone."""
-        # As `standing(key).chosen`, from the end: most often that is one small file to read.
+        entry = self._chosen(self._folder(key.hex))
+        return None if entry is None else entry.result
+
+    def touch(self, key: Digest) -> None:
+        """The chosen result of the key is in use now: `last_used` moves, and GC keeps young use. Unwritable caches
+        are left as they are."""
         folder = self._folder(key.hex)
+        entry = self._chosen(folder)
+        used = None if entry is None else _mtime(f"{folder}/{entry.n}")
+        if entry is not None and used is not None and not 0 <= time.time() - used < _TOUCH_S:
+            with suppress(OSError):
+                self._disk.touch(f"{folder}/{entry.n}")
+
+    def last_used(self, key: Digest) -> float | None:
+        """When the chosen result was published or last served, in Unix seconds; None when there is none."""
+        folder = self._folder(key.hex)
+        entry = self._chosen(folder)
+        return None if entry is None else _mtime(f"{folder}/{entry.n}")
+
+    def _chosen(self, folder: str) -> Entry | None:
+        # As `standing(key).chosen`, from the end: most often that is one small file to read.
         for n in reversed(self._numbers(folder)):
             entry = self._entry(folder, n)
             if entry.state == DONE:
-                return entry.result
+                return entry
             if entry.state == TAINTED:
                 return None
         return None
@@ -272,6 +294,13 @@ class ActionCache:
 def _read(path: str) -> bytes:
     with open(path, "rb") as file:
         return file.read()
+
+
+def _mtime(path: str) -> float | None:
+    try:
+        return os.stat(path).st_mtime
+    except OSError:
+        return None
 
 
 def _names(folder: str) -> list[str]:
