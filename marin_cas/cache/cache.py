@@ -15,6 +15,7 @@ from marin_cas.cache.refs import Refs
 from marin_cas.cache.stats import StatCache
 from marin_cas.digest import Digest
 from marin_cas.disk import DISK, Disk, StrPath, disk_problems
+from marin_cas.store.gate import Gate
 from marin_cas.store.local import LocalStore
 from marin_cas.store.temporary import Temporary
 
@@ -22,11 +23,13 @@ from marin_cas.store.temporary import Temporary
 @dataclass(frozen=True, slots=True)
 class Cache:
     """The parts of a cache: `store` in `cas/`, `actions` in `ac/`, `fingerprints` in `fp/`, `labels`, `refs`, `stats`
-    in `state.db`, `links` in `out/` and `trees/`; unfinished files in `tmp/`."""
+    in `state.db`, `links` in `out/` and `trees/`; unfinished files in `tmp/`; `gate` (`gc.lock`) keeps who uses a
+    blob and who deletes it apart."""
 
     root: Path
     disk: Disk
     temporary: Temporary
+    gate: Gate
     store: LocalStore
     actions: ActionCache
     fingerprints: Fingerprints
@@ -77,13 +80,15 @@ def open_cache(root: StrPath, disk: Disk = DISK) -> Cache:
         disk.makedirs(root)
         temporary.prepare()
         temporary.sweep()
-    store = LocalStore(root / "cas", disk, temporary)
+    gate = Gate(root / "gc.lock")
+    store = LocalStore(root / "cas", disk, temporary, gate)
     durable.recheck(root, store, disk, temporary)
     actions = ActionCache(root / "ac", temporary, disk)
     return Cache(
         root,
         disk,
         temporary,
+        gate,
         store,
         actions,
         Fingerprints(root / "fp", actions, temporary, disk),

@@ -11,7 +11,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 from blake3 import blake3
@@ -20,6 +20,7 @@ from marin_cas.digest import Digest, hash_file
 from marin_cas.disk import DISK, Disk, StrPath, disk_problem, disk_problems
 from marin_cas.errors import EnvironmentProblem
 from marin_cas.store.base import wrong_blob
+from marin_cas.store.gate import Gate
 from marin_cas.store.temporary import Temporary
 
 # Up to here one read and one hash on this core beat a mapping and threads.
@@ -32,13 +33,20 @@ SEALED_NS = 946_684_800 * 10**9
 
 
 class LocalStore:
-    """The Store of one machine. `temporary` lies on the file system of `root`."""
+    """The Store of one machine. `temporary` lies on the file system of `root`.
 
-    def __init__(self, root: StrPath, disk: Disk = DISK, temporary: Temporary | None = None) -> None:
+    With a `gate`, "it is there and is used now" and "it is put there" happen while nobody deletes. A blob was last used
+    at its inode's ctime: putting it again moves that, as does a link made or removed.
+    """
+
+    def __init__(
+        self, root: StrPath, disk: Disk = DISK, temporary: Temporary | None = None, gate: Gate | None = None
+    ) -> None:
         self.root = Path(root)
         self.disk = disk
         self.temporary = temporary or Temporary(self.root / "tmp", disk)
         self._base = os.fspath(root)
+        self._using = gate.shared if gate else nullcontext
 
     def _name(self, hexed: str, executable: bool = False) -> str:
         return f"{self._base}/{hexed[:2]}/{hexed}.x" if executable else f"{self._base}/{hexed[:2]}/{hexed}"
@@ -83,7 +91,7 @@ class LocalStore:
                 return None
             # The mode belongs to the inode, so the other mode needs the bytes a second time.
             with suppress(FileNotFoundError):
-                self._place(self._copied(other), name, executable)
+                self._settle(self._copied(other), name, digest, executable)
                 return name
         except OSError as error:
             raise disk_problem(error, name) from error
@@ -100,22 +108,28 @@ class LocalStore:
         if found.st_mtime_ns != SEALED_NS:
             if hash_file(name, exclusive=True) != digest:
                 raise wrong_blob(digest, "its bytes have another digest")
-            # Small records are put without a seal, and somebody may only have touched it.
-            self.disk.seal(name, _EXECUTABLE if executable else _PLAIN, SEALED_NS)
+            # Somebody may only have touched it.
+            self.disk.seal(name, _mode(executable), SEALED_NS)
         return True
 
     def put(self, data: bytes) -> Digest:
         digest = Digest.of(data)
         name = self._name(digest.hex)
         try:
-            if not _has_size(name, digest.size):
-                temporary = self._temporary()
+            with self._using():
+                if self._use(name, digest, executable=False):
+                    return digest
+            temporary = self.temporary.name()
+            try:
                 try:
                     self.disk.write(temporary, data, _PLAIN)
                 except FileNotFoundError:
                     self.temporary.prepare()
                     self.disk.write(temporary, data, _PLAIN)
-                self._finish(temporary, name)
+                self._settle(temporary, name, digest, executable=False)
+            except BaseException:
+                self._drop(temporary)
+                raise
         except OSError as error:
             raise disk_problem(error, name) from error
         return digest
@@ -127,15 +141,20 @@ class LocalStore:
                 return self._put_copy(source, executable)
             digest, links = _digest_of(source)
             name = self._name(digest.hex, executable)
-            if _has_size(name, digest.size):
-                # Also when the source is a hard link to that very blob: a rename would do nothing and leave it.
-                self.disk.unlink(source)
-            elif links > 1:
-                # The inode has another name, perhaps outside: in the store it could be changed from there.
-                self._place(self._copied(source), name, executable)
-                self.disk.unlink(source)
-            else:
-                self._place(source, name, executable)
+            if links == 1:
+                try:
+                    self._settle(source, name, digest, executable)
+                    return digest
+                except OSError as error:
+                    # Written on another file system than the store's: the one case of an output that is copied.
+                    if error.errno != errno.EXDEV:
+                        raise
+            # The inode has another name, perhaps outside: in the store it could be changed from there.
+            with self._using():
+                used = self._use(name, digest, executable)
+            if not used:
+                digest = self._put_copy(source, executable)
+            self.disk.unlink(source)
         except OSError as error:
             raise disk_problem(error, source) from error
         return digest
@@ -145,18 +164,14 @@ class LocalStore:
         temporary = self._copied(source)
         try:
             digest = _digest_of(temporary)[0]
-            name = self._name(digest.hex, executable)
-            if _has_size(name, digest.size):
-                self.disk.unlink(temporary)
-            else:
-                self._place(temporary, name, executable)
+            self._settle(temporary, self._name(digest.hex, executable), digest, executable)
         except BaseException:
             self._drop(temporary)
             raise
         return digest
 
     def _copied(self, source: str) -> str:
-        temporary = self._temporary()
+        temporary = self.temporary.name()
         if not stat.S_ISREG(os.stat(source).st_mode):
             raise EnvironmentProblem(f"`{source}` is not a regular file")
         try:
@@ -166,33 +181,29 @@ class LocalStore:
             self.disk.copy(source, temporary, 0o600)
         return temporary
 
-    def _place(self, source: str, name: str, executable: bool) -> None:
-        self.disk.seal(source, _EXECUTABLE if executable else _PLAIN, SEALED_NS)
+    def _use(self, name: str, digest: Digest, executable: bool) -> bool:
+        """Marks a blob as used now. False when it is absent or was changed, so that good bytes shall replace it."""
         try:
-            self.disk.rename(source, name)
+            found = os.stat(name)
         except FileNotFoundError:
-            self.disk.makedirs(os.path.dirname(name))
-            self.disk.rename(source, name)
-        except OSError as error:
-            if error.errno != errno.EXDEV:
-                raise
-            # Written on another file system than the store's: the one case of an output that is copied.
-            self._place(self._copied(source), name, executable)
-            self.disk.unlink(source)
+            return False
+        if found.st_size != digest.size or found.st_mtime_ns != SEALED_NS:
+            return False
+        self.disk.seal(name, _mode(executable), SEALED_NS)
+        return True
 
-    def _finish(self, temporary: str, name: str) -> None:
-        try:
+    def _settle(self, source: str, name: str, digest: Digest, executable: bool) -> None:
+        """Makes a file of ours with the right bytes the blob, or removes it where the blob is there already."""
+        with self._using():
+            if self._use(name, digest, executable):
+                self.disk.unlink(source)
+                return
+            self.disk.seal(source, _mode(executable), SEALED_NS)
             try:
-                self.disk.rename(temporary, name)
+                self.disk.rename(source, name)
             except FileNotFoundError:
                 self.disk.makedirs(os.path.dirname(name))
-                self.disk.rename(temporary, name)
-        except BaseException:
-            self._drop(temporary)
-            raise
-
-    def _temporary(self) -> str:
-        return self.temporary.name()
+                self.disk.rename(source, name)
 
     def _drop(self, temporary: str) -> None:
         with suppress(OSError):
@@ -204,6 +215,26 @@ class LocalStore:
             for each in (name, name + ".x"):
                 with suppress(FileNotFoundError):
                     self.disk.unlink(each)
+
+    def delete_unused(self, hexed: str, before_ns: int) -> int | None:
+        """Forgets a blob last used before that time (ns, the file system's clock). Called with the gate held exclusively.
+
+        Returns the bytes that the disk gets back, which is 0 for a file that has other names, or None, and nothing is
+        deleted, when the blob was used since. Raises EnvironmentProblem.
+        """
+        name = self._name(hexed)
+        freed, names = 0, []
+        with disk_problems(name):
+            for each in (name, name + ".x"):
+                with suppress(FileNotFoundError):
+                    found = os.stat(each)
+                    if found.st_ctime_ns >= before_ns:
+                        return None
+                    names.append(each)
+                    freed += found.st_size if found.st_nlink == 1 else 0
+            for each in names:
+                self.disk.unlink(each)
+        return freed
 
     def files(self, changed_since_ns: int | None = None) -> Iterator[tuple[str, os.DirEntry[str]]]:
         """Every file of the store: the hex of its digest (its length is not in the name) and where it is.
@@ -228,12 +259,8 @@ def _folders(base: str) -> list[str]:
         return []
 
 
-def _has_size(name: str, size: int) -> bool:
-    """Whether a file of that size is there. One of another size is damaged, and the good bytes replace it."""
-    try:
-        return os.stat(name).st_size == size
-    except FileNotFoundError:
-        return False
+def _mode(executable: bool) -> int:
+    return _EXECUTABLE if executable else _PLAIN
 
 
 def _digest_of(path: str) -> tuple[Digest, int]:
