@@ -217,7 +217,7 @@ class LocalStore:
                     self.disk.unlink(each)
 
     def delete_unused(self, hexed: str, before_ns: int) -> int | None:
-        """Forgets a blob last used before that time (ns, the file system's clock). Called with the gate held exclusively.
+        """Forgets a blob last used before that time (ns, the file system's clock). Called with the gate all to oneself.
 
         Returns the bytes that the disk gets back, which is 0 for a file that has other names, or None, and nothing is
         deleted, when the blob was used since. Raises EnvironmentProblem.
