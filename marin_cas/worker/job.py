@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from marin_cas.disk import DISK
 from marin_cas.worker import plain
 
 NAME = "request.json"
@@ -33,7 +34,7 @@ class Job:
     def write(self, folder: Path) -> None:
         fields = {name: plain.to_json(getattr(self, name)) for name in self.__slots__ if name != "request"}
         fields["request"] = dict(self.request)
-        (folder / NAME).write_text(json.dumps(fields) + "\n", encoding="utf-8")
+        DISK.write(folder / NAME, f"{json.dumps(fields)}\n".encode())
 
     @classmethod
     def read(cls, folder: Path) -> Job:

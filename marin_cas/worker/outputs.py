@@ -7,6 +7,7 @@ import stat
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
+from marin_cas.disk import DISK
 from marin_cas.errors import BuildError
 from marin_cas.recipe import TREE
 from marin_cas.worker.scan import files_below
@@ -14,10 +15,10 @@ from marin_cas.worker.scan import files_below
 
 def prepare(out: str, outputs: Mapping[str, str]) -> None:
     """The empty folder `out/`, with a folder in it for each tree."""
-    os.mkdir(out)
+    DISK.mkdir(out)
     for name, kind in outputs.items():
         if kind == TREE:
-            os.mkdir(f"{out}/{name}")
+            DISK.mkdir(f"{out}/{name}")
 
 
 def check(out: Path, outputs: Mapping[str, str], reporting: Collection[str], label: str) -> list[tuple[str, int]]:

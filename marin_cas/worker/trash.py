@@ -7,7 +7,6 @@ should this process be killed.
 from __future__ import annotations
 
 import contextlib
-import os
 import queue
 import threading
 from pathlib import Path
@@ -29,7 +28,7 @@ class Trash:
         """`path` is not there any more when this returns. What cannot be moved is left: no result fails for that."""
         gone = self._temporary.name()
         try:
-            os.rename(path, gone)
+            DISK.rename(path, gone)
         except OSError:
             with contextlib.suppress(OSError):
                 DISK.remove_tree(path)

@@ -48,20 +48,20 @@ class Workplace:
         # Plain strings: joining paths would cost more than making them.
         work = str(self.work)
         for folder in (work, str(self.tmp), str(self.scratch)):
-            os.makedirs(folder, exist_ok=True)
-        os.symlink(self.tmp, f"{work}/tmp")
-        os.symlink(self.scratch, f"{work}/scratch")
-        os.mkdir(f"{work}/home")
-        os.mkdir(f"{work}/in")
+            DISK.makedirs(folder)
+        DISK.symlink(str(self.tmp), f"{work}/tmp")
+        DISK.symlink(str(self.scratch), f"{work}/scratch")
+        DISK.mkdir(f"{work}/home")
+        DISK.mkdir(f"{work}/in")
         outputs.prepare(f"{work}/out", recipe.outputs)
         for name, source in recipe.inputs.items():
             materialise(store, source.kind, source.digest, f"{work}/in/{name}")  # type: ignore[union-attr]
         if request.code is not None:
             materialise(store, TREE, request.code, f"{work}/code")
         if self.earlier:
-            os.mkdir(f"{work}/earlier")
+            DISK.mkdir(f"{work}/earlier")
             for index, earlier in enumerate(self.earlier):
-                os.symlink(earlier, f"{work}/earlier/{index}")
+                DISK.symlink(str(earlier), f"{work}/earlier/{index}")
 
     def _remove_stale(self) -> None:
         # The lease is ours, so whoever had these folders was killed, or is about to notice that it lost the key.
@@ -82,8 +82,8 @@ class Workplace:
     def keep_log(self, folder: Path, name: str) -> Path | None:
         """Moves the log to where `marin logs` finds that of the last failure."""
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            os.replace(self.log, folder / name)
+            DISK.makedirs(folder)
+            DISK.rename(self.log, folder / name)
         except OSError:
             return None
         return folder / name
