@@ -9,6 +9,7 @@ from pathlib import Path
 from marin_cas.cache import durable
 from marin_cas.cache.actions import ActionCache
 from marin_cas.cache.fingerprints import Fingerprints
+from marin_cas.cache.format import open_format
 from marin_cas.cache.labels import Labels
 from marin_cas.cache.links import Links
 from marin_cas.cache.refs import Refs
@@ -73,11 +74,14 @@ class Cache:
 
 
 def open_cache(root: StrPath, disk: Disk = DISK) -> Cache:
-    """The cache in that folder, made when absent. What killed processes left unfinished in it is removed."""
+    """The cache in that folder, made when absent. What killed processes left unfinished in it is removed.
+
+    Raises RequestError for a folder of other things, EnvironmentProblem for a cache of an unknown format.
+    """
     root = Path(os.path.abspath(root))
     temporary = Temporary(root / "tmp", disk)
+    open_format(root, disk, temporary)
     with disk_problems(root):
-        disk.makedirs(root)
         temporary.prepare()
         temporary.sweep()
     gate = Gate(root / "gc.lock")
