@@ -1,0 +1,132 @@
+"""Several processes in one, one at a time: each pauses at every disk call, and a test says who goes on.
+
+So any interleaving can be written down, drawn at random and replayed, without a sleep anywhere. A strand that is killed
+does nothing to the disk any more, as after `kill -9`: not even its `finally` blocks can.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from marin_cas.disk import Disk
+from marin_cas.store.faulty import FaultyDisk
+
+_PATIENCE_S = 60
+
+
+class Killed(BaseException):
+    """What a killed strand unwinds with. Not an Exception: nothing may handle it."""
+
+
+class Strand:
+    """A body that runs in a thread of its own, but only within `step`."""
+
+    def __init__(self, name: str, body: Callable[[], object]) -> None:
+        self.name = name
+        self.ended = False
+        self.error: BaseException | None = None
+        self._body = body
+        self._dead = False
+        self._mine, self._theirs = threading.Semaphore(0), threading.Semaphore(0)
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def step(self, times: int = 1) -> bool:
+        """Lets it go on to its next pause, that many times; False when it has ended. What it raised is raised here."""
+        for _ in range(times):
+            if self.ended:
+                break
+            self._mine.release()
+            assert self._theirs.acquire(timeout=_PATIENCE_S), f"{self.name} hangs"
+            if self.error is not None:
+                raise self.error
+        return not self.ended
+
+    def kill(self) -> None:
+        self._dead = True
+        while not self.ended:
+            self.step()
+
+    def pause(self) -> None:
+        """Called by the body, wherever another may come between."""
+        if not self._dead:
+            self._theirs.release()
+            self._mine.acquire()
+        if self._dead:
+            raise Killed
+
+    def _run(self) -> None:
+        self._mine.acquire()
+        _here.strand = self
+        try:
+            if not self._dead:
+                self._body()
+        except Killed:
+            pass
+        except BaseException as error:
+            self.error = error
+        self.ended = True
+        self._theirs.release()
+
+
+_here = threading.local()
+
+
+def pause(*_: object) -> None:
+    """A pause of the strand that calls; nothing in the test's own thread."""
+    strand = getattr(_here, "strand", None)
+    if strand is not None:
+        strand.pause()
+
+
+def strand_disk() -> Disk:
+    """A disk at whose every call a strand pauses, and a killed one gets no further."""
+    return FaultyDisk(pause)
+
+
+class StrandClock:
+    """Time that only the test moves, but for those who wait: for them a moment passes, and others go on."""
+
+    def __init__(self) -> None:
+        self.time = 1_000_000.0
+
+    def monotonic(self) -> float:
+        return self.time
+
+    def now(self) -> float:
+        return self.time
+
+    def sleep(self, seconds: float) -> None:
+        self.time += seconds
+        pause()
+
+
+class StrandGate:
+    """The lock between users of blobs and the collector, where nobody may block: who has to wait pauses."""
+
+    def __init__(self) -> None:
+        self._shared = 0
+        self._exclusive = False
+
+    @contextmanager
+    def shared(self) -> Iterator[None]:
+        while self._exclusive:
+            pause()
+        self._shared += 1
+        try:
+            yield
+        finally:
+            self._shared -= 1
+
+    @contextmanager
+    def exclusive(self, *_: Any, **__: Any) -> Iterator[None]:
+        while self._exclusive or self._shared:
+            pause()
+        self._exclusive = True
+        try:
+            yield
+        finally:
+            self._exclusive = False
