@@ -21,10 +21,14 @@ _LISTED = {
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """A campaign runs what gains from more examples: the properties and the state machines."""
+    """A campaign runs what gains from more examples: the properties, the state machines, and what is marked so."""
     if not CAMPAIGN:
         return
-    chosen = [item for item in items if is_hypothesis_test(getattr(item, "obj", None))]
+    chosen = [
+        item
+        for item in items
+        if is_hypothesis_test(getattr(item, "obj", None)) or item.get_closest_marker("campaign") is not None
+    ]
     config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
     items[:] = chosen
 
@@ -37,3 +41,17 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
     if report.skipped and test not in _LISTED:
         report.outcome = "failed"
         report.longrepr = f"{item.nodeid} was skipped, and tests/SKIPS.txt does not list `{test}`: {report.longrepr}"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What the tests of faults tried, over all workers: points listed, points fired, losses found."""
+    totals: dict[str, list[int]] = {}
+    for outcome in ("passed", "failed"):
+        for report in terminalreporter.getreports(outcome):
+            for kind, *numbers in (value for name, value in report.user_properties if name == "faults"):
+                totals[kind] = [a + b for a, b in zip(totals.get(kind, [0, 0, 0]), numbers, strict=True)]
+    if totals:
+        terminalreporter.section("faults")
+        terminalreporter.write_line(f"{'':<24} {'listed':>8} {'fired':>8} {'losses':>8}")
+        for kind, numbers in sorted(totals.items()):
+            terminalreporter.write_line(f"{kind:<24} " + " ".join(f"{number:>8,}" for number in numbers))

@@ -134,3 +134,5 @@ _HALVES: dict[str, Callable[[Call, Disk], None]] = {
     "makedirs": _half_makedirs,
     "remove_tree": _half_remove_tree,
 }
+# Calls that a kill can find half done.
+DIVISIBLE = frozenset(_HALVES)

@@ -1,0 +1,104 @@
+"""`kill -9` at every call on the disk of a command: before it, in its middle and after it.
+
+A recording run lists the points. Whether each was reached is told by the process that is about to be killed, so a
+point that is listed and not fired fails the test.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from marin_cas.store.trace import DIVISIBLE
+from tests.conftest import CAMPAIGN
+from tests.faults.conftest import TARGETS, Driver, Ended, Totals, assert_recovers, fresh
+
+pytestmark = pytest.mark.campaign
+
+BUILD_ONE_BY_ONE = ("build", "-j", "1", "--progress", "plain", *TARGETS)
+
+type Point = tuple[str, int, str, str, str]  # role of the thread, number there, call, kind of path, phase
+
+
+def points(recorded: Ended) -> list[Point]:
+    """All points of a campaign; otherwise one of each kind, taken from all over the run."""
+    every = [
+        (role, n, name, kind, phase)
+        for role, n, name, kind in recorded.calls
+        for phase in ("before", "half", "after")
+        if phase != "half" or name in DIVISIBLE
+    ]
+    if CAMPAIGN:
+        return every
+    kinds: dict[tuple[str, str], list[Point]] = {}
+    for point in every:
+        kinds.setdefault((point[2], point[3]), []).append(point)
+    return [of_kind[hash_of(kind) % len(of_kind)] for kind, of_kind in kinds.items()]
+
+
+def hash_of(kind: tuple[str, str]) -> int:
+    return sum("".join(kind).encode())
+
+
+class Base:
+    """A cache that each point starts from, laid aside."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.aside = root, root.parent / "base"
+
+    def keep(self) -> None:
+        os.rename(self.root / "cache", self.aside)
+
+    def restore(self) -> None:
+        fresh(self.root)
+        if self.aside.exists():
+            # Hard links and times as they are, which a copy in Python would not keep.
+            subprocess.run(["cp", "-a", self.aside, self.root / "cache"], check=True)
+
+
+def kill_everywhere(
+    driver: Driver, base: Base, args: tuple[str, ...], recovered: Callable[[], None], totals: Totals
+) -> None:
+    base.restore()
+    recorded = driver.ok(base.root, *args)
+    recovered()
+    base.restore()
+    again = driver.ok(base.root, *args)
+    assert sorted(again.calls) == sorted(recorded.calls), "two runs differ, so points cannot be numbered"
+    listed = points(recorded)
+    fired: set[Point] = set()
+    for role, n, name, kind, phase in listed:
+        base.restore()
+        killed = driver.run(base.root, *args, fault={"what": "kill", "at": [role, n], "phase": phase})
+        assert killed.status == -9, (role, n, name, kind, phase, killed)
+        ((was, where),) = killed.fired
+        fired.add((role, n, was, where, phase))
+        try:
+            recovered()
+        except BaseException:
+            print(f"killed {phase} call {n} of {role}: {name} {kind}")
+            raise
+    assert fired == set(listed)
+    totals.add("kill -9", listed=len(listed), fired=len(fired))
+
+
+def test_a_build_from_nothing(driver: Driver, root: Path, totals: Totals) -> None:
+    kill_everywhere(driver, Base(root), BUILD_ONE_BY_ONE, lambda: assert_recovers(driver, root), totals)
+    assert not list((root / "cache/work").iterdir())
+
+
+def test_a_build_after_an_edit(driver: Driver, root: Path, totals: Totals) -> None:
+    """New results beside old ones: links in `out/` move, refs and fingerprints are replaced, blobs are there."""
+    title = (root / "title.txt").read_text()
+    (root / "title.txt").write_text("Another\n")
+    driver.ok(root, *BUILD_ONE_BY_ONE)
+    (root / "title.txt").write_text(title)
+    base = Base(root)
+    base.keep()
+    kill_everywhere(driver, base, BUILD_ONE_BY_ONE, lambda: assert_recovers(driver, root), totals)
+    shutil.rmtree(base.aside, ignore_errors=True)
