@@ -11,12 +11,27 @@ import secrets
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 
 from marin_cas.cache.clock import Clock, SystemClock
-from marin_cas.cache.entry import ATTEMPT, DONE, FREE, LEASED, TAINTED, Entry, Standing, fold
+from marin_cas.cache.entry import (
+    ATTEMPT,
+    DONE,
+    EQUATED,
+    FREE,
+    LEASED,
+    REVOKED,
+    TAINTED,
+    UNTAINTED,
+    Entry,
+    Run,
+    Standing,
+    fold,
+)
 from marin_cas.cache.heart import TTL_S, Heart
 from marin_cas.cache.holder import Holder
 from marin_cas.cache.lease import Lease, LostLease
+from marin_cas.cache.sequence import Sequences
 from marin_cas.digest import Digest
 from marin_cas.disk import DISK, Disk, StrPath, disk_problem
 from marin_cas.errors import Interrupted
@@ -48,8 +63,8 @@ class ActionCache:
         ttl_s: float = TTL_S,
     ) -> None:
         self._root = os.fspath(root)
-        self._temporary = temporary
         self._disk = disk
+        self._entries = Sequences(lambda hexed: f"{self._root}/{hexed[:2]}/{hexed}", temporary, disk)
         self.heart = heart or Heart(temporary.folder, disk)
         self._clock = clock or SystemClock()
         self._gone = gone
@@ -60,7 +75,11 @@ class ActionCache:
 
     def standing(self, key: Digest) -> Standing:
         """What all entries of the key add up to."""
-        return fold(self.entries(key.hex))
+        return self.standing_of(key.hex)
+
+    def standing_of(self, hexed: str) -> Standing:
+        """What all entries of the key with this hex add up to."""
+        return fold(self.entries(hexed))
 
     def state(self, key: Digest) -> Entry | None:
         """The last entry of the key, None when it has none."""
@@ -68,33 +87,32 @@ class ActionCache:
 
     def result(self, key: Digest) -> Result | None:
         """The chosen realisation, None when there is none or it is tainted. Its bytes may be gone."""
-        entry = self._chosen(self._folder(key.hex))
-        return None if entry is None else entry.result
+        run = self._chosen(key.hex)
+        return None if run is None else run.result
 
     def touch(self, key: Digest) -> None:
         """The chosen result of the key is in use now: `last_used` moves, and GC keeps young use. Unwritable caches
         are left as they are."""
-        folder = self._folder(key.hex)
-        entry = self._chosen(folder)
-        used = None if entry is None else _mtime(f"{folder}/{entry.n}")
-        if entry is not None and used is not None and not 0 <= time.time() - used < _TOUCH_S:
+        run = self._chosen(key.hex)
+        path = None if run is None else f"{self._entries.folder(key.hex)}/{run.n}"
+        used = None if path is None else _mtime(path)
+        if path is not None and used is not None and not 0 <= time.time() - used < _TOUCH_S:
             with suppress(OSError):
-                self._disk.touch(f"{folder}/{entry.n}")
+                self._disk.touch(path)
 
     def last_used(self, key: Digest) -> float | None:
         """When the chosen result was published or last served, in Unix seconds; None when there is none."""
-        folder = self._folder(key.hex)
-        entry = self._chosen(folder)
-        return None if entry is None else _mtime(f"{folder}/{entry.n}")
+        run = self._chosen(key.hex)
+        return None if run is None else _mtime(f"{self._entries.folder(key.hex)}/{run.n}")
 
-    def _chosen(self, folder: str) -> Entry | None:
-        # As `standing(key).chosen`, from the end: most often that is one small file to read.
-        for n in reversed(self._numbers(folder)):
-            entry = self._entry(folder, n)
-            if entry.state == DONE:
-                return entry
-            if entry.state == TAINTED:
-                return None
+    def _chosen(self, hexed: str) -> Run | None:
+        # As `standing(key).served`, from the end: most often that is one small file to read.
+        for n in reversed(self._entries.numbers(hexed)):
+            entry = self._entries.entry(hexed, n)
+            if entry.state in (DONE, EQUATED) and entry.result is not None:
+                return Run(n, entry.result)
+            if entry.state in (TAINTED, UNTAINTED, REVOKED):
+                return self.standing_of(hexed).served
         return None
 
     def attempts(self, key: Digest) -> list[Result]:
@@ -103,22 +121,7 @@ class ActionCache:
 
     def entries(self, hexed: str) -> list[Entry]:
         """The entries of the key with this hex, in order."""
-        folder = self._folder(hexed)
-        return [self._entry(folder, n) for n in self._numbers(folder)]
-
-    def _numbers(self, folder: str) -> list[int]:
-        try:
-            return sorted(int(name) for name in os.listdir(folder) if name.isdecimal())
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise disk_problem(error, folder) from error
-
-    def _entry(self, folder: str, n: int) -> Entry:
-        try:
-            return Entry.parse(n, _read(f"{folder}/{n}"))
-        except OSError as error:
-            raise disk_problem(error, f"{folder}/{n}") from error
+        return self._entries.entries(hexed)
 
     def all_keys(self) -> Iterator[str]:
         """The hex of every key that has entries, sorted."""
@@ -158,11 +161,11 @@ class ActionCache:
 
         A holder whose process has ended is overtaken at once, another when its heartbeat stood still for the time to
         live on our own clock. While waiting, `on_wait(who holds it, seconds waited)` is called about ten times a
-        second; `cancelled` ends the wait with Interrupted.
+        second, with the holder's `since` that of this lease; `cancelled` ends the wait with Interrupted.
         """
-        began = self._clock.monotonic()
+        began = looked = self._clock.monotonic()
         seen: tuple[str, int | None] | None = None
-        seen_at = began
+        quiet = 0.0
         while True:
             standing = self.standing(key)
             if standing.chosen is not None and not force:
@@ -172,12 +175,13 @@ class ActionCache:
             lease = standing.lease
             if lease is not None and lease.holder is not None:
                 sign = (lease.fence, self.heart.pulse(lease.holder))
-                if sign != seen:
-                    seen, seen_at = sign, self._clock.monotonic()
-                expired = self._clock.monotonic() - seen_at >= self._ttl
-                if not expired and not self._gone(lease.holder.process):
+                now = self._clock.monotonic()
+                # A gap between two looks is no silence of the holder: perhaps the whole machine stood still.
+                quiet = quiet + min(now - looked, self._ttl / 4) if sign == seen else 0.0
+                seen, looked = sign, now
+                if quiet < self._ttl and not self._gone(lease.holder.process):
                     if on_wait is not None:
-                        on_wait(lease.holder, self._clock.monotonic() - began)
+                        on_wait(replace(lease.holder, since=lease.time), now - began)
                     self._clock.sleep(POLL_S)
                     continue
             fence = secrets.token_hex(16)
@@ -185,7 +189,7 @@ class ActionCache:
             # Before the entry, or a waiter might find a lease without any sign of life.
             mine = Lease(self, key, fence)
             self.heart.start(fence, holder, mine.held)
-            if self._append(key.hex, entry):
+            if self._entries.append(key.hex, entry):
                 mine.open = True
                 return mine
             self.heart.stop(fence)
@@ -195,26 +199,26 @@ class ActionCache:
         lease = self.standing(key).lease
         return lease is not None and lease.fence == fence
 
-    def publish(self, key: Digest, fence: str, result: Result, *, replace: bool = False) -> Result:
+    def publish(self, key: Digest, fence: str, result: Result, *, replacing: bool = False) -> Result:
         """See Lease.publish."""
         while True:
             standing = self._held(key, fence)
             chosen = standing.chosen
-            if chosen is not None and not replace:
+            if chosen is not None and not replacing:
                 self.record_attempt(key, fence, result)
                 self.release(key, fence)
                 return chosen
             if chosen is not None:
                 # First the notice: with it alone, fingerprints are looked up the long way, which is never wrong.
-                self._mark_changed(key)
-            if self._append(key.hex, Entry(standing.n + 1, DONE, self._clock.now(), fence, result=result)):
+                self.mark_changed(key.hex)
+            if self._entries.append(key.hex, Entry(standing.n + 1, DONE, self._clock.now(), fence, result=result)):
                 return result
 
     def record_attempt(self, key: Digest, fence: str, result: Result) -> None:
         """See Lease.record_attempt."""
         while True:
             n = self._held(key, fence).n + 1
-            if self._append(key.hex, Entry(n, ATTEMPT, self._clock.now(), fence, result=result)):
+            if self._entries.append(key.hex, Entry(n, ATTEMPT, self._clock.now(), fence, result=result)):
                 return
 
     def release(self, key: Digest, fence: str) -> None:
@@ -223,23 +227,58 @@ class ActionCache:
             standing = self.standing(key)
             if standing.lease is None or standing.lease.fence != fence:
                 return
-            if self._append(key.hex, Entry(standing.n + 1, FREE, self._clock.now(), fence)):
+            if self._entries.append(key.hex, Entry(standing.n + 1, FREE, self._clock.now(), fence)):
                 return
 
-    def taint(self, key: Digest, reason: str, who: str) -> Result | None:
-        """From now on the chosen result, which is returned, is not served, nor what was made from it."""
+    def equate(self, key: Digest, fence: str, result: Result, source: Digest, reason: str, who: str) -> bool:
+        """See Lease.equate."""
+        while True:
+            standing = self._held(key, fence)
+            if standing.chosen is not None:
+                self.release(key, fence)
+                return False
+            n, now = standing.n + 1, self._clock.now()
+            if self._entries.append(key.hex, Entry(n, EQUATED, now, fence, None, result, reason, who, source=source)):
+                return True
+
+    def revoke(self, key: Digest, reason: str, who: str) -> Result | None:
+        """Takes an equated result, which is returned, back; None when the choice is none."""
         while True:
             standing = self.standing(key)
-            if standing.chosen is None:
+            if standing.equated is None or standing.choice is None:
                 return None
-            self._mark_changed(key)
-            entry = Entry(standing.n + 1, TAINTED, self._clock.now(), reason=reason, who=who)
-            if self._append(key.hex, entry):
-                return standing.chosen
+            self.mark_changed(key.hex)
+            if self._entries.append(key.hex, Entry(standing.n + 1, REVOKED, self._clock.now(), reason=reason, who=who)):
+                return standing.choice.result
+
+    def taint(self, key: Digest, reason: str, who: str, cause: str = "") -> Result | None:
+        """From now on the choice, which is returned, is not served, nor what was made from it.
+
+        None, and nothing is written, when there is none or a taint of that `cause` is on it already.
+        """
+        while True:
+            standing = self.standing(key)
+            choice = standing.choice
+            if choice is None or any(t.run.n == choice.n and t.entry.cause == cause for t in standing.taints):
+                return None
+            self.mark_changed(key.hex)
+            entry = Entry(standing.n + 1, TAINTED, self._clock.now(), reason=reason, who=who, cause=cause)
+            if self._entries.append(key.hex, entry):
+                return choice.result
+
+    def untaint(self, key: Digest, reason: str, who: str, cause: str = "") -> bool:
+        """Takes every taint of that `cause` back: a choice without any other is served again. False for none."""
+        while True:
+            standing = self.standing(key)
+            if all(taint.entry.cause != cause for taint in standing.taints):
+                return False
+            entry = Entry(standing.n + 1, UNTAINTED, self._clock.now(), reason=reason, who=who, cause=cause)
+            if self._entries.append(key.hex, entry):
+                return True
 
     def in_use(self, hexed: str) -> Holder | None:
         """The holder of the key with this hex, if its lease is open and its process not known to be gone."""
-        lease = fold(self.entries(hexed)).lease
+        lease = self.standing_of(hexed).lease
         if lease is None or lease.holder is None or self._gone(lease.holder.process):
             return None
         return lease.holder
@@ -253,42 +292,15 @@ class ActionCache:
             raise LostLease(key, str(lease.holder) if lease is not None and lease.holder is not None else "")
         return standing
 
-    def _append(self, hexed: str, entry: Entry) -> bool:
-        """Creates the entry; False when its number is taken."""
-        folder = self._folder(hexed)
-        temporary = self._temporary.name()
-        try:
-            try:
-                self._disk.write(temporary, entry.record())
-            except FileNotFoundError:
-                self._temporary.prepare()
-                self._disk.write(temporary, entry.record())
-            try:
-                # A link and not a rename: a rename would overwrite the entry of whoever was faster.
-                try:
-                    self._disk.link(temporary, f"{folder}/{entry.n}")
-                except FileNotFoundError:
-                    self._disk.makedirs(folder)
-                    self._disk.link(temporary, f"{folder}/{entry.n}")
-            except FileExistsError:
-                return False
-            finally:
-                with suppress(OSError):
-                    self._disk.unlink(temporary)
-        except OSError as error:
-            raise disk_problem(error, folder) from error
-        return True
-
-    def _mark_changed(self, key: Digest) -> None:
+    def mark_changed(self, hexed: str = "") -> None:
+        """What was made from the choice of that key so far is not found by fingerprint any more. Without a key: only
+        whoever watches the file sees that something has happened."""
         path = f"{self._root}/changed"
         try:
             self._disk.makedirs(self._root)
-            self._disk.append(path, key.hex.encode("ascii") + b"\n")
+            self._disk.append(path, f"{hexed}\n".encode("ascii"))
         except OSError as error:
             raise disk_problem(error, path) from error
-
-    def _folder(self, hexed: str) -> str:
-        return f"{self._root}/{hexed[:2]}/{hexed}"
 
 
 def _read(path: str) -> bytes:

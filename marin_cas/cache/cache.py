@@ -8,12 +8,15 @@ from pathlib import Path
 
 from marin_cas.cache import durable
 from marin_cas.cache.actions import ActionCache
+from marin_cas.cache.epoch import Epoch
 from marin_cas.cache.fingerprints import Fingerprints
 from marin_cas.cache.format import open_format
 from marin_cas.cache.labels import Labels
 from marin_cas.cache.links import Links
 from marin_cas.cache.refs import Refs
+from marin_cas.cache.roots import Roots
 from marin_cas.cache.stats import StatCache
+from marin_cas.cache.taints import Taints
 from marin_cas.digest import Digest
 from marin_cas.disk import DISK, Disk, StrPath, disk_problems
 from marin_cas.store.gate import Gate
@@ -24,8 +27,8 @@ from marin_cas.store.temporary import Temporary
 @dataclass(frozen=True, slots=True)
 class Cache:
     """The parts of a cache: `store` in `cas/`, `actions` in `ac/`, `fingerprints` in `fp/`, `labels`, `refs`, `stats`
-    in `state.db`, `links` in `out/` and `trees/`; unfinished files in `tmp/`; `gate` (`gc.lock`) keeps who uses a
-    blob and who deletes it apart."""
+    in `state.db`, `links` in `out/` and `trees/`, `taints`; unfinished files in `tmp/`; `gate` (`gc.lock`) keeps who
+    uses a blob and who deletes it apart."""
 
     root: Path
     disk: Disk
@@ -38,6 +41,7 @@ class Cache:
     refs: Refs
     stats: StatCache
     links: Links
+    taints: Taints
 
     def work(self, key: Digest) -> Path:
         """The folder, made, in which attempts at a key have theirs."""
@@ -100,4 +104,7 @@ def open_cache(root: StrPath, disk: Disk = DISK) -> Cache:
         Refs(root / "refs", temporary, disk),
         StatCache(root / "state.db"),
         Links(root / "out", root / "trees", store, temporary, disk),
+        Epoch(root / "epoch", gate, temporary, disk),
+        Roots(root / "roots", temporary, disk),
+        Taints(root / "taints", temporary, disk),
     )

@@ -51,7 +51,7 @@ class Lease:
         records and recipe that the result names are in the store before this is called. Raises LostLease.
         """
         try:
-            chosen = self._actions.publish(self.key, self.fence, result, replace=replace)
+            chosen = self._actions.publish(self.key, self.fence, result, replacing=replace)
         except LostLease:
             self.lost = True
             self._ended()
@@ -62,6 +62,17 @@ class Lease:
     def record_attempt(self, result: Result) -> None:
         """Keeps `result` as another run of the key and goes on holding the lease. Raises LostLease."""
         self._actions.record_attempt(self.key, self.fence, result)
+
+    def equate(self, result: Result, source: Digest, reason: str, who: str) -> bool:
+        """Makes `result`, which was made under the key `source`, the chosen one, and ends the lease. False, and
+        nothing is chosen, when the key has come to a result of its own. Raises LostLease."""
+        try:
+            return self._actions.equate(self.key, self.fence, result, source, reason, who)
+        except LostLease:
+            self.lost = True
+            raise
+        finally:
+            self._ended()
 
     def release(self) -> None:
         """Ends the lease without a choice. Does nothing when it has ended or was lost."""

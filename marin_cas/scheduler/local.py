@@ -45,7 +45,8 @@ class LocalCache:
     def taint(self, key: Digest) -> str | None:
         if key.hash not in self.cache.actions.changed_keys():
             return None
-        return self.cache.actions.standing(key).tainted
+        taint = self.cache.actions.standing(key).taint
+        return None if taint is None else taint.said()
 
     def latest(self, label: str) -> Recipe | None:
         record = self.cache.labels.latest(label)

@@ -154,12 +154,12 @@ def test_taint(world: World) -> None:
     lease = leased(actions, holder, force=True)
     assert actions.taint(KEY, "wrong corpus", "ann") == result("bad")
     assert actions.result(KEY) is None
-    assert actions.standing(KEY).tainted == "wrong corpus"
+    assert actions.standing(KEY).taint.reason == "wrong corpus"  # type: ignore[union-attr]
     assert actions.changed_keys() == {KEY.hash}
     # Whoever is building it meanwhile still holds it, and its result counts.
     assert lease.publish(result("good")) == result("good")
     assert actions.result(KEY) == result("good")
-    assert actions.standing(KEY).tainted is None
+    assert actions.standing(KEY).taint is None
 
 
 def test_waits_for_the_other_and_takes_its_result(world: World) -> None:
