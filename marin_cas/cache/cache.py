@@ -28,7 +28,7 @@ from marin_cas.store.temporary import Temporary
 class Cache:
     """The parts of a cache: `store` in `cas/`, `actions` in `ac/`, `fingerprints` in `fp/`, `labels`, `refs`, `stats`
     in `state.db`, `links` in `out/` and `trees/`, `taints`; unfinished files in `tmp/`; `gate` (`gc.lock`) keeps who
-    uses a blob and who deletes it apart."""
+    uses a blob and who deletes it apart, `epoch` tells of deletions, `roots` says what must be kept."""
 
     root: Path
     disk: Disk
@@ -42,6 +42,8 @@ class Cache:
     stats: StatCache
     links: Links
     taints: Taints
+    epoch: Epoch
+    roots: Roots
 
     def work(self, key: Digest) -> Path:
         """The folder, made, in which attempts at a key have theirs."""
@@ -104,7 +106,7 @@ def open_cache(root: StrPath, disk: Disk = DISK) -> Cache:
         Refs(root / "refs", temporary, disk),
         StatCache(root / "state.db"),
         Links(root / "out", root / "trees", store, temporary, disk),
+        Taints(root / "taints", temporary, disk),
         Epoch(root / "epoch", gate, temporary, disk),
         Roots(root / "roots", temporary, disk),
-        Taints(root / "taints", temporary, disk),
     )
