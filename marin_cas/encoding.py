@@ -32,21 +32,18 @@ def encode(value: Value) -> bytes:
     return bytes(out)
 
 
-def _head(major: int, argument: int, out: bytearray) -> None:
+def head(major: int, argument: int) -> bytes:
+    """What opens an item of that CBOR type: `argument` (0 to 2^64 - 1) is its value, or its length."""
     major <<= 5
     if argument < 24:
-        out.append(major | argument)
-    elif argument < 1 << 8:
-        out += bytes((major | 24, argument))
-    elif argument < 1 << 16:
-        out.append(major | 25)
-        out += argument.to_bytes(2)
-    elif argument < 1 << 32:
-        out.append(major | 26)
-        out += argument.to_bytes(4)
-    else:
-        out.append(major | 27)
-        out += argument.to_bytes(8)
+        return bytes((major | argument,))
+    if argument < 1 << 8:
+        return bytes((major | 24, argument))
+    if argument < 1 << 16:
+        return bytes((major | 25,)) + argument.to_bytes(2)
+    if argument < 1 << 32:
+        return bytes((major | 26,)) + argument.to_bytes(4)
+    return bytes((major | 27,)) + argument.to_bytes(8)
 
 
 def _encode(value: Value, out: bytearray, path: str, depth: int) -> None:
@@ -67,13 +64,13 @@ def _encode(value: Value, out: bytearray, path: str, depth: int) -> None:
             raw = value.encode("utf-8")  # type: ignore[union-attr]
         except UnicodeEncodeError as error:
             raise EncodingError(f"text with a lone surrogate ({error.reason})", path) from None
-        _head(3, len(raw), out)
+        out += head(3, len(raw))
         out += raw
     elif kind is bytes:
-        _head(2, len(value), out)  # type: ignore[arg-type]
+        out += head(2, len(value))  # type: ignore[arg-type]
         out += value  # type: ignore[operator]
     elif kind is list or kind is tuple:
-        _head(4, len(value), out)  # type: ignore[arg-type]
+        out += head(4, len(value))  # type: ignore[arg-type]
         for index, item in enumerate(value):  # type: ignore[arg-type]
             _encode(item, out, f"{path}[{index}]", depth + 1)
     elif kind is dict:
@@ -85,11 +82,11 @@ def _encode(value: Value, out: bytearray, path: str, depth: int) -> None:
 def _encode_int(value: int, out: bytearray) -> None:
     major, argument = (0, value) if value >= 0 else (1, -1 - value)
     if argument < 1 << 64:
-        _head(major, argument, out)
+        out += head(major, argument)
         return
     raw = argument.to_bytes((argument.bit_length() + 7) // 8)
     out.append(0xC2 if major == 0 else 0xC3)
-    _head(2, len(raw), out)
+    out += head(2, len(raw))
     out += raw
 
 
@@ -119,7 +116,7 @@ def _encode_map(value: dict[str, Value], out: bytearray, path: str, depth: int) 
         _encode(key, raw, path, depth)
         entries.append((bytes(raw), key, item))
     entries.sort(key=lambda entry: entry[0])
-    _head(5, len(entries), out)
+    out += head(5, len(entries))
     for raw, key, item in entries:
         out += raw
         _encode(item, out, f"{path}.{key}" if path else key, depth + 1)

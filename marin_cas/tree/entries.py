@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from operator import attrgetter
 
 from marin_cas.digest import Digest
-from marin_cas.encoding import EncodingError, Value, decode_record, encode_record
+from marin_cas.encoding import EncodingError, decode_record, head
 from marin_cas.errors import IntegrityError
+from marin_cas.tree.names import link_problem, name_problem
 
 TREE_HEADER = "marin-cas tree 1"
 
@@ -53,10 +55,33 @@ class Tree:
     @classmethod
     def of(cls, entries: Iterable[Entry]) -> Tree:
         # Python orders text by code points, which is the order of the UTF-8 bytes.
-        return cls(tuple(sorted(entries, key=lambda entry: entry.name)))
+        return cls(tuple(sorted(entries, key=attrgetter("name"))))
 
     def record(self) -> bytes:
-        return encode_record(TREE_HEADER, [_to_record(entry) for entry in self.entries])
+        # What `encode_record` gives for rows of plain values, without making these: a tree may have a million entries.
+        out = bytearray(_PREFIX)
+        out += head(4, len(self.entries))
+        for entry in self.entries:
+            name = entry.name.encode()
+            if isinstance(entry, FileEntry):
+                out += b"\x84"
+                out += head(3, len(name))
+                out += name
+                out += _FILE
+                out += entry.digest.hash
+                out += head(0, entry.digest.size)
+                out += b"\xf5" if entry.executable else b"\xf4"
+            elif isinstance(entry, DirEntry):
+                out += b"\x83"
+                out += head(3, len(name))
+                out += name
+                out += _DIR
+                out += entry.digest.hash
+                out += head(0, entry.digest.size)
+            else:
+                target = entry.target.encode()
+                out += b"\x83" + head(3, len(name)) + name + _LINK + head(3, len(target)) + target
+        return bytes(out)
 
     def digest(self) -> Digest:
         return Digest.of(self.record())
@@ -67,16 +92,11 @@ class Tree:
 
         Links are held against `depth`; with None, which suits a record looked at by itself, only their form is.
         """
-        try:
-            rows = decode_record(TREE_HEADER, record)
-        except EncodingError as error:
-            raise _wrong(record, str(error)) from None
-        if type(rows) is not list:
-            raise _wrong(record, "it is not a list")
-        entries: list[Entry] = []
+        entries = _parsed(record)
+        if entries is None:
+            entries = _refused_or_parsed(record)
         before = ""
-        for row in rows:
-            entry = _from_record(record, row)
+        for entry in entries:
             problem = name_problem(entry.name)
             if problem is None and isinstance(entry, LinkEntry):
                 problem = link_problem(entry.target, depth)
@@ -85,60 +105,76 @@ class Tree:
             if problem is not None:
                 raise _wrong(record, f"its entry {entry.name!r} {problem}")
             before = entry.name
-            entries.append(entry)
         return cls(tuple(entries))
 
 
-def name_problem(name: str) -> str | None:
-    """Why a folder's entry may not have this name."""
-    if not name or name in (".", ".."):
-        return "has no name of its own"
-    if "/" in name or "\0" in name:
-        return "has a slash or a NUL in its name"
-    if not name.isascii() and not _is_utf8(name):
-        return "has a name that is not UTF-8"
-    return None
+_PREFIX = f"{TREE_HEADER}\n".encode()
+# What stands between a name and a digest's bytes, or a target.
+_FILE, _DIR, _LINK = b"\x61f\x82\x58\x20", b"\x61d\x82\x58\x20", b"\x61l"
 
 
-def link_problem(target: str, depth: int | None) -> str | None:
-    """Why a link `depth` folders below the root of its tree may not have this target.
-
-    `..` is allowed at the front only. Behind a name it would mean the parent of wherever that name leads, and whether
-    this leaves the tree could not be seen from the link.
-    """
-    if not target or "\0" in target:
-        return "is a link to nothing"
-    if not target.isascii() and not _is_utf8(target):
-        return "is a link whose target is not UTF-8"
-    if target.startswith("/"):
-        return f"is a link to the absolute path `{target}`"
-    ups, named = 0, False
-    for part in target.split("/"):
-        if part == "..":
-            if named:
-                return f"is a link to `{target}`, which goes up after going down"
-            ups += 1
-        elif part not in ("", "."):
-            named = True
-    if depth is not None and ups > depth:
-        return f"is a link to `{target}`, which leads out of the tree"
-    return None
-
-
-def _is_utf8(text: str) -> bool:
+def _parsed(record: bytes) -> list[Entry] | None:
+    """The entries of a record written as `Tree.record` writes it; None when anything at all is unusual."""
+    if not record.startswith(_PREFIX):
+        return None
+    entries: list[Entry] = []
     try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
+        count, at = _argument(record, len(_PREFIX), 4)
+        for _ in range(count):
+            length, start = _argument(record, at + 1, 3)
+            end = start + length
+            name = str(record[start:end], "utf-8")
+            items, kind = record[at], record[end : end + 5]
+            if items == 0x84 and kind == _FILE:
+                size, at = _argument(record, end + 37, 0)
+                entries.append(FileEntry(name, Digest(record[end + 5 : end + 37], size), _BOOLS[record[at]]))
+                at += 1
+            elif items == 0x83 and kind == _DIR:
+                size, at = _argument(record, end + 37, 0)
+                entries.append(DirEntry(name, Digest(record[end + 5 : end + 37], size)))
+            elif items == 0x83 and kind[:2] == _LINK:
+                length, start = _argument(record, end + 2, 3)
+                at = start + length
+                entries.append(LinkEntry(name, str(record[start:at], "utf-8")))
+            else:
+                return None
+    except (IndexError, KeyError, UnicodeDecodeError, _UnusualError):
+        return None
+    return entries if at == len(record) else None
 
 
-def _to_record(entry: Entry) -> list[Value]:
-    if isinstance(entry, FileEntry):
-        return [entry.name, "f", entry.digest.to_record(), entry.executable]
-    if isinstance(entry, DirEntry):
-        return [entry.name, "d", entry.digest.to_record()]
-    return [entry.name, "l", entry.target]
+_BOOLS = {0xF4: False, 0xF5: True}
+_LEAST = (24, 1 << 8, 1 << 16, 1 << 32)
+
+
+class _UnusualError(Exception):
+    pass
+
+
+def _argument(record: bytes, at: int, major: int) -> tuple[int, int]:
+    """The number in the head at `at`, and where the head ends."""
+    initial = record[at] - (major << 5)
+    if 0 <= initial < 24:
+        return initial, at + 1
+    if not 24 <= initial < 28:
+        raise _UnusualError
+    end = at + 1 + (1 << (initial - 24))
+    number = int.from_bytes(record[at + 1 : end])
+    # Neither a longer head than it needs nor one that the record ends in.
+    if number < _LEAST[initial - 24] or end > len(record):
+        raise _UnusualError
+    return number, end
+
+
+def _refused_or_parsed(record: bytes) -> list[Entry]:
+    """The same by the decoder that can say what is wrong."""
+    try:
+        rows = decode_record(TREE_HEADER, record)
+    except EncodingError as error:
+        raise _wrong(record, str(error)) from None
+    if type(rows) is not list:
+        raise _wrong(record, "it is not a list")
+    return [_from_record(record, row) for row in rows]
 
 
 def _from_record(record: bytes, row: object) -> Entry:

@@ -14,7 +14,8 @@ from marin_cas.disk import StrPath, disk_problem
 from marin_cas.errors import BuildError
 from marin_cas.recipe import FILE, TREE
 from marin_cas.store.base import Store
-from marin_cas.tree.entries import DirEntry, Entry, FileEntry, LinkEntry, Tree, link_problem
+from marin_cas.tree.entries import DirEntry, Entry, FileEntry, LinkEntry, Tree
+from marin_cas.tree.names import link_problem
 
 
 @dataclass(frozen=True, slots=True)

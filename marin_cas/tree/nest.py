@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from marin_cas.digest import Digest
-from marin_cas.tree.entries import DirEntry, Entry, FileEntry, LinkEntry, Tree, name_problem
+from marin_cas.tree.entries import DirEntry, Entry, FileEntry, LinkEntry, Tree
+from marin_cas.tree.names import name_problem
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,11 @@ from marin_cas.tree.nest import Leaf, nest
 D = Digest.of(b"hello")
 ROW: list[Value] = ["a", "f", D.to_record(), False]
 
-names = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="/\0"), min_size=1, max_size=12).filter(
-    lambda name: name not in (".", "..")
-)
+short = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="/\0"), min_size=1, max_size=12)
+# Lengths are written in one byte, two or three.
+names = st.one_of(
+    short, st.builds(lambda text, length: (text * length)[:length], short, st.sampled_from([30, 300]))
+).filter(lambda name: name not in (".", ".."))
 digests = st.builds(Digest, st.binary(min_size=32, max_size=32), st.integers(0, 1 << 62))
 targets = st.lists(names, min_size=1, max_size=3).map("/".join)
 entries = st.one_of(
@@ -47,6 +49,17 @@ def test_the_oracle_agrees(tree: Tree) -> None:
     encoded = [name.encode() for name in (row[0] for row in rows)]
     assert encoded == sorted(encoded)
     assert cbor2.dumps(rows, canonical=True) == tree.record().removeprefix(b"marin-cas tree 1\n")
+
+
+@pytest.mark.parametrize("size", [0, 23, 24, 255, 256, 65_535, 65_536, 2**32 - 1, 2**32, 2**64 - 1])
+def test_every_width_of_a_size_and_of_a_count(size: int) -> None:
+    count = size % 70_000
+    tree = Tree.of(
+        [FileEntry("a", Digest(D.hash, size)), *(LinkEntry(f"b{n}", "a") for n in range(count if count < 300 else 1))]
+    )
+    rows = [[e.name, "f", e.digest.to_record(), False] if e.name == "a" else [e.name, "l", "a"] for e in tree.entries]  # type: ignore[union-attr]
+    assert tree.record() == encode_record(TREE_HEADER, rows)
+    assert Tree.parse(tree.record()) == tree
 
 
 @given(trees, st.randoms())
