@@ -180,12 +180,24 @@ class _Command:
                     _write_trace(trace_file, trace.text())
         finally:
             executor.close()
+        self._register(roots, report)
         cache.sync()
         summary = Summary.of(self.analysis, roots, report, local, cache.store)
         self._tell(report, summary)
         if report.exit_code == EXIT_OK and not report.warnings:
             self._remember(report, summary)
         return report.exit_code
+
+    def _register(self, roots: tuple[Label, ...], report: Any) -> None:
+        """What was built is kept for this workspace from now on."""
+        from marin_cas.scheduler.keeping import kept_keys
+
+        keep, workspace = self.session.cache.roots, str(self.session.root)
+        named = self.session.named(self.patterns)
+        for label, (keys, top) in kept_keys(self.analysis, roots, report.outcomes).items():
+            # What a wildcard found below something else of the same request is not asked for by itself.
+            if top or label in named or keep.registered(workspace, str(label)):
+                keep.register(workspace, str(label), keys)
 
     def _tell(self, report: Any, summary: Any) -> None:
         from marin_cas.ui import failure, values
@@ -220,7 +232,7 @@ class _Command:
             started=self.started,
             watched=session.watched(self.analysis),
             outputs=[path for outputs in report.links.values() for path in outputs.values()],
-            contents=[session.workspace.cache / "ac" / "changed"],
+            contents=[session.workspace.cache / "ac" / "changed", session.workspace.cache / "epoch"],
         )
 
 

@@ -91,6 +91,13 @@ class Session:
 
         return expand(self.loader, patterns, self.package)
 
+    def named(self, patterns: Sequence[str]) -> frozenset[Label]:
+        """The targets that patterns name one by one, rather than by a wildcard."""
+        from marin_cas.graph.pattern import ONE, parse_pattern
+
+        parsed = [parse_pattern(text, self.package) for text in patterns]
+        return frozenset(pattern.label for pattern in parsed if pattern.kind == ONE and not pattern.negative)
+
     def graph(self, roots: Iterable[Label]) -> Graph:
         from marin_cas.graph.graph import load_graph
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
@@ -12,28 +13,35 @@ from marin_cas.cache.cache import Cache
 from marin_cas.cache.holder import Holder
 from marin_cas.digest import Digest
 from marin_cas.encoding import EncodingError
-from marin_cas.errors import IntegrityError
+from marin_cas.errors import IntegrityError, MarinError
 from marin_cas.label import Label
 from marin_cas.recipe import Input, Recipe
 from marin_cas.result import Output, Result
+from marin_cas.scheduler.suspicion import Suspicion, named
 from marin_cas.tree.walk import first_missing
 
 
 class LocalCache:
-    """Both protocols over one cache folder. Reads come from the deciding thread only."""
+    """Both protocols over one cache folder, for the workspace at `root`. Reads come from the deciding thread only."""
 
-    def __init__(self, cache: Cache) -> None:
-        self.cache = cache
+    def __init__(self, cache: Cache, root: Path | None = None) -> None:
+        self.cache, self.root = cache, root
 
     # Lookup
 
     def by_fingerprint(self, fingerprint: bytes) -> Result | None:
-        return self.cache.fingerprints.get(fingerprint)
+        return self._trusted(self.cache.fingerprints.get(fingerprint))
 
     def by_key(self, key: Digest) -> Result | None:
-        return self.cache.actions.result(key)
+        return self._trusted(self.cache.actions.result(key))
+
+    def _trusted(self, result: Result | None) -> Result | None:
+        return None if result is None or self._suspicion.of(result) is not None else result
 
     def missing(self, result: Result, outputs: Iterable[str]) -> Digest | None:
+        # First marked, then looked at: whoever deletes meanwhile either sees the mark, or is seen.
+        with self.cache.gate.shared():
+            self.cache.actions.touch(result.key)
         for name in outputs:
             output = result.outputs.get(name)
             if output is None:
@@ -43,10 +51,25 @@ class LocalCache:
         return None
 
     def taint(self, key: Digest) -> str | None:
-        if key.hash not in self.cache.actions.changed_keys():
+        if key.hash in self.cache.actions.changed_keys():
+            taint = self.cache.actions.standing(key).taint
+            if taint is not None:
+                return taint.said()
+        result = self.cache.actions.result(key)
+        return None if result is None else self._suspicion.of(result)
+
+    def blame(self, action: Action) -> tuple[str, str] | None:
+        blame = self._suspicion.blame(action)
+        if blame is None:
             return None
-        taint = self.cache.actions.standing(key).taint
-        return None if taint is None else taint.said()
+        return "" if blame.result.label == str(action.label) else named(blame), blame.taint.said()
+
+    def refusal(self, action: Action) -> MarinError | None:
+        return self._suspicion.refusal(action)
+
+    @cached_property
+    def _suspicion(self) -> Suspicion:
+        return Suspicion(self.cache, self.root)
 
     def latest(self, label: str) -> Recipe | None:
         record = self.cache.labels.latest(label)
@@ -60,11 +83,13 @@ class LocalCache:
 
     # Ledger
 
-    def record(self, action: Action, result: Result) -> None:
+    def record(self, action: Action, result: Result, also: frozenset[bytes] = frozenset()) -> None:
         cache, key, fingerprint = self.cache, result.key, action.fingerprint
         # A hit repeats what was written before; reading is cheaper than writing, and histories stay short.
         if cache.fingerprints.key(fingerprint) != key:
-            cache.fingerprints.put(fingerprint, key)
+            cache.fingerprints.put(fingerprint, key, also)
+        elif also and not also <= (filed := cache.fingerprints.also(fingerprint)):
+            cache.fingerprints.put(fingerprint, key, also | filed)
         before = cache.labels.latest(action.id)
         if before is None or before.key != key or before.artifact != action.artifact:
             who = self._who
@@ -75,7 +100,11 @@ class LocalCache:
                 cache.refs.put(action.artifact, fingerprint, str(action.label))
 
     def link(self, label: Label, outputs: Mapping[str, Output]) -> Mapping[str, Path]:
-        return self.cache.links.publish(label, outputs)
+        places = self.cache.links.publish(label, outputs)
+        with self.cache.gate.shared():
+            whole = all(os.path.exists(place) for place in places.values())
+        # What no link led to yet may be swept away just before the link is made; once it is there, it is kept.
+        return places if whole else self.cache.links.publish(label, outputs)
 
     def consumers(self, key: Digest) -> tuple[str, ...]:
         return tuple(label for label, _ in consumers(self.cache, key))

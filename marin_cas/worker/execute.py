@@ -21,7 +21,9 @@ from marin_cas.disk import DISK, disk_problem
 from marin_cas.errors import BuildError, EnvironmentProblem, IntegrityError, Interrupted, MarinError
 from marin_cas.recipe import Recipe
 from marin_cas.result import Cost, Output, Result
+from marin_cas.store.base import MissingBlob
 from marin_cas.tree.ingest import Ingested, ingest
+from marin_cas.tree.walk import first_missing
 from marin_cas.worker import environment, inputs, job, outputs, process, producer, redact, scan, shortcut, wire
 from marin_cas.worker.attempt import Attempt, Cancel, Listener, Progress, Started, Status
 from marin_cas.worker.client import Channel, ForkServer
@@ -192,6 +194,7 @@ class _Run:
         self._scan(files)
         if self.orders.recheck is not None:
             self.orders.recheck()
+        epoch = self.worker.cache.epoch.now()
         taken = self._ingest(recipe)
         log = self._keep_log()
         cost = Cost(
@@ -204,7 +207,16 @@ class _Run:
         )
         made = self._result(recipe, taken, log, cost, started)
         self._put_record(recipe)
-        return (self.orders.publish or self.orders.lease.publish)(made), made
+        return self._publish(made, epoch), made
+
+    def _publish(self, made: Result, epoch: int) -> Result:
+        """Publishes what is whole. Raises MissingBlob when somebody deleted of it since that epoch."""
+        with self.worker.cache.gate.shared():
+            if self.worker.cache.epoch.now() != epoch:
+                for name, output in made.outputs.items():
+                    if (blob := first_missing(self.store, output.kind, output.digest)) is not None:
+                        raise MissingBlob(blob, f"the output `{name}` of `{self.request.label}`")
+            return (self.orders.publish or self.orders.lease.publish)(made)
 
     def _recipe(self) -> Recipe:
         record = self.request.record or self.store.read(self.request.key)
