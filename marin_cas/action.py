@@ -42,7 +42,10 @@ type Artifact = Source | Built
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What an attempt needs; never in a key. `ram` and `disk` in bytes; `device` is `cpu`, `tpu` or `gpu`."""
+    """What an attempt needs; never in a key. `ram` and `disk` in bytes; `device` is `cpu`, `tpu` or `gpu`.
+
+    `cpu`, `ram` and `disk` are those of one host. `alternatives` are TPU types that will do as well as `variant`.
+    """
 
     cpu: float = 1.0
     ram: int = 1 << 30
@@ -53,6 +56,7 @@ class Resources:
     slice_count: int = 1
     preemptible: bool = True
     regions: tuple[str, ...] = ()
+    alternatives: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,23 @@ class OutputSpec:
     kind: str
     reporting: bool = False
     opaque: bool = False
+
+
+def secret_name(text: str) -> str:
+    """The environment variable that an entry of `secrets` names: `HF_TOKEN?` is HF_TOKEN, where it is set."""
+    return text.removesuffix("?")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Need:
+    """An entry that `marin.lock` lacks: `kind` is its section, `name` its left side, `where` who asks first."""
+
+    kind: str
+    name: str
+    where: Location | None = field(default=None, compare=False)
+
+    def __str__(self) -> str:
+        return self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +109,13 @@ class Action:
     outcome: str = EXACT
     settings: Mapping[str, Value] = field(default_factory=dict)  # execution and reporting values for the tool
     resources: Resources = Resources()
-    secrets: tuple[str, ...] = ()
+    secrets: tuple[str, ...] = ()  # names in the environment; with a `?` behind it one that may be unset
     heavy: bool = False  # a fresh process instead of a fork of the warm one
     code: Source | None = None  # a user function's modules: transport, never in the key
     artifact: str = ""  # name@version, the weak ref that a build leaves
     tags: tuple[str, ...] = ()
+    unresolved: tuple[Need, ...] = ()  # what marin.lock does not say: it has no key, and cannot run
+    provisional: bool = False  # unresolved itself, or made from what is: its fingerprint will be another one
 
     def recipe(self, built: Mapping[str, Input | Pending]) -> Recipe:
         """The recipe, given what stands for each built input: its bytes (for a key) or its producer's fingerprint."""

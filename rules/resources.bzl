@@ -11,22 +11,20 @@ def cpu(cpu = 1, ram = "4g", disk = "64g", preemptible = True, regions = []):
         "regions": regions,
     }
 
-# Cores and GiB of one host of each TPU generation.
-_TPU_HOSTS = {"v4": (240, 400), "v5litepod": (112, 192), "v5p": (208, 448), "v6e": (180, 720)}
-
 def tpu(variant, slice_count = 1, cpu = None, ram = None, disk = "50g", preemptible = True, regions = []):
-    """`slice_count` TPU slices such as `v4-128`; where `cpu` and `ram` are left out, half of each host's."""
-    host = _TPU_HOSTS.get(variant.split("-")[0])
-    if host == None:
-        fail("`%s` is not a TPU: it starts with one of %s" % (variant, ", ".join(_TPU_HOSTS.keys())))
+    """`slice_count` TPU slices such as `v4-128`. Several types in a list: any of them will do. `cpu` and `ram` are those of each host, by default half of what it has."""
     if slice_count < 1:
         fail("`slice_count` is %d: it must be at least 1" % slice_count)
+    variants = [variant] if type(variant) == "string" else variant
+    if not variants:
+        fail("`tpu` needs a type, such as `v4-128`")
     return {
         "device": "tpu",
-        "variant": variant,
+        "variant": variants[0],
+        "alternatives": variants[1:],
         "slice_count": slice_count,
-        "cpu": float(host[0] // 2 if cpu == None else cpu),
-        "ram": "%dg" % (host[1] // 2) if ram == None else ram,
+        "cpu": None if cpu == None else float(cpu),
+        "ram": ram,
         "disk": disk,
         "preemptible": preemptible,
         "regions": regions,

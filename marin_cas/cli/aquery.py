@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
 
 import click
 
 from marin_cas.action import Action, Resources, Source
+from marin_cas.analysis.resources import described
 from marin_cas.cli.options import defines, output_option, select_options
 from marin_cas.cli.patterns import PatternCommand
 from marin_cas.cli.session import Session
@@ -81,7 +81,7 @@ def _record(standings: Standings, action: Action) -> dict[str, object]:
         "execution": {
             "executor": "local",
             "process": "fresh" if action.heavy else "forked",
-            "resources": asdict(action.resources),
+            "resources": described(action.resources),
             "secrets": list(action.secrets),
             "tags": list(action.tags),
             "code": list(action.code.paths) if action.code else [],
@@ -111,8 +111,9 @@ def _lines(record: Mapping[str, object]) -> Iterator[str]:
     for section in _SECTIONS:
         held = record[section]
         if isinstance(held, Mapping) and held:
-            if isinstance(held.get("resources"), Mapping):
-                yield f"  resources    {dryrun.resources(Resources(**held['resources']))}"
+            if isinstance(stated := held.get("resources"), Mapping):
+                asked = Resources(**{field: stated[field] for field in Resources.__slots__})
+                yield f"  resources    {dryrun.resources(asked)}"
             shown = _short(section, held)
             yield f"  {section}:"
             yield from (f"    {line}" for line in (shown if isinstance(shown, list) else values.lines(shown)))

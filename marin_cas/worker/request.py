@@ -77,7 +77,8 @@ class Request:
         rest["key"] = Digest.parse(rest["key"])
         rest["code"] = Digest.parse(rest["code"]) if rest["code"] else None
         resources = dict(rest["resources"])
-        rest["resources"] = Resources(**{**resources, "regions": tuple(resources["regions"])})
+        lists = {name: tuple(resources[name]) for name in ("regions", "alternatives")}
+        rest["resources"] = Resources(**{**resources, **lists})
         for name in _TUPLES:
             rest[name] = tuple(rest[name])
         return cls(**rest)

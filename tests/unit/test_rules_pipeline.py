@@ -99,7 +99,8 @@ def action(root: Path, build: str, target: str, **files: str) -> Action:
         ('lm_eval(name = "t", checkpoint = ":m", tasks = [{"name": "x", "num_fewshot": 0.5}])', "of type int"),
         ('lm_eval(name = "t", checkpoint = ":m", tasks = ["x", "x"])', "`task_alias`"),
         ('lm_eval(name = "t", checkpoint = ":m", tasks = ["x"], limit = 0)', "at least 1"),
-        ('raw_download(name = "t", function = "f.py:make", resources = tpu("v9-8"))', "not a TPU"),
+        ('raw_download(name = "t", function = "f.py:make", resources = tpu("v9-8"))', "there is no TPU `v9-8`"),
+        ('raw_download(name = "t", function = "f.py:make", resources = tpu("v4-8", slice_count = 0))', "at least 1"),
         ('raw_download(name = "t", function = "f.py:make", resources = gpu("H100", count = 0))', "at least 1"),
     ],
 )
@@ -140,14 +141,17 @@ def test_a_mixture_runs_nothing(tmp_path: Path) -> None:
 
 
 def test_names_tags_and_placement_are_in_no_key(tmp_path: Path) -> None:
-    plain = action(tmp_path / "1", "", "a").fingerprint
+    plain = action(tmp_path / "plain", "", "a").fingerprint
     build = """
 tokenized(
     name = "renamed", raw = ":raw", glob = "a.jsonl", tokenizer = ":tok",
-    artifact = "x/y", component = "z", tags = ["t"], resources = cpu(cpu = 2, ram = "9g"), version = "2026.01.01",
+    artifact = "x/y", component = "z", tags = ["t"], resources = %s, version = "2026.01.01",
 )
 """
-    assert action(tmp_path / "2", build, "renamed").fingerprint == plain
+    for number, held in enumerate(
+        ['cpu(cpu = 2, ram = "9g")', 'tpu("v4-128", slice_count = 4)', 'gpu("H100", count = 8)']
+    ):
+        assert action(tmp_path / f"{number}", build % held, "renamed").fingerprint == plain
 
 
 @pytest.mark.parametrize(
