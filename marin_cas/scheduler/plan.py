@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from marin_cas.action import Action, Built
 from marin_cas.analysis.analysis import Analysis
+from marin_cas.analysis.resources import described
 from marin_cas.digest import Digest
 from marin_cas.errors import RequestError
 from marin_cas.label import Label
@@ -54,7 +55,6 @@ class Decision:
         return self.key.short if self.key else self.action.fingerprint.hex()[:12]
 
     def to_json(self) -> dict[str, object]:
-        resources = self.action.resources
         return {
             "status": self.status,
             "action": self.action.id,
@@ -62,7 +62,7 @@ class Decision:
             "rule": self.action.rule,
             "key": self.key.hex if self.key else None,
             "fingerprint": self.action.fingerprint.hex(),
-            "resources": {name: getattr(resources, name) for name in ("cpu", "ram", "device", "variant", "count")},
+            "resources": described(self.action.resources),
             "reason": self.reason.to_json(),
         }
 
