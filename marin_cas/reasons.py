@@ -24,6 +24,7 @@ class Code(StrEnum):
     SKIPPED = "skipped"  # an action that it needs failed
     NOT_STARTED = "not_started"  # the build stopped before its turn
     WAITED = "waited"  # another build made it meanwhile
+    TAINTED_INPUT = "tainted_input"  # it may not run: it reads workspace files that are tainted
     REFUSED = "refused"  # ran, but its result was not published: `detail["why"]`
 
 
@@ -41,7 +42,8 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """A code, plain data about it, and for a changed key the first differing values."""
+    """A code, plain data about it, and for a changed key the first differing values. `detail["note"]` is what a person
+    decided; it is said instead of the code's words."""
 
     code: Code
     detail: Mapping[str, str] = field(default_factory=dict)
@@ -49,7 +51,7 @@ class Reason:
 
     def text(self) -> str:
         """One line for people."""
-        head = _TEXT[self.code].format_map(_Missing(self.detail))
+        head = self.detail.get("note") or _TEXT[self.code].format_map(_Missing(self.detail))
         for first in self.changes[:1]:
             more = f" (and {len(self.changes) - 1} more)" if len(self.changes) > 1 else ""
             head += f": {first}{more}"
@@ -77,11 +79,12 @@ _TEXT = {
     Code.MISS_CHANGED: "changed",
     Code.MISS_INPUTS: "waits for `{input}`",
     Code.MISS_HOLLOW: "built before, but its bytes are gone",
-    Code.MISS_TAINTED: "its result is tainted: {why}",
+    Code.MISS_TAINTED: "{what} tainted: {why}",
     Code.FORCED: "asked for by {flag}",
     Code.NOT_NEEDED: "nothing that runs reads it",
     Code.SKIPPED: "needs `{failed}`, which failed",
     Code.NOT_STARTED: "the build stopped before its turn",
     Code.WAITED: "built meanwhile by {holder}",
+    Code.TAINTED_INPUT: "refused: {why}",
     Code.REFUSED: "not published: {why}",
 }

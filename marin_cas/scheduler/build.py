@@ -154,6 +154,10 @@ class Build:
                 if self._interrupts:
                     node.reason = Reason(Code.NOT_STARTED)
                 self._note(node, SKIPPED)
+            elif node.refusal is not None and id not in self._outcomes:
+                self._errors.append(node.refusal)
+                self._stopping |= not self.options.keep_going
+                self._note(node, FAILED, error=node.refusal)
             elif node.phase is Phase.SERVED and node.result is not None and id not in self._outcomes:
                 self._record(node, node.result)
                 self._note(node, events.LOCAL)
@@ -181,7 +185,7 @@ class Build:
             node.recipe,
             node.key,
             node.mode,
-            self._producer_keys(node),
+            tuple(sorted(self.frontier.producer_keys(node))),
             replace=self.options.accept_new,
             keep_work=self.options.keep_work,
         )
@@ -194,7 +198,7 @@ class Build:
 
         control = Control(
             emit=emit,
-            waiting=lambda holder, age: self._inbox.put(lambda: self._wait(id, holder, age)),
+            waiting=lambda holder, age, since: self._inbox.put(lambda: self._wait(id, holder, age, since)),
             readmit=lambda room: self._inbox.put(lambda: self._return(id, room)),
         )
         self.frontier.started(id)
@@ -214,7 +218,7 @@ class Build:
         seconds = time.monotonic() - began
         self._inbox.put(lambda: self._ended(id, outcome, seconds))
 
-    def _wait(self, id: str, holder: str, age: float) -> None:
+    def _wait(self, id: str, holder: str, age: float, since: float) -> None:
         if id not in self._running:
             return
         if id not in self._waiting:
@@ -226,7 +230,8 @@ class Build:
         elif time.monotonic() - self._waiting[id] < 5:
             return
         self._waiting[id] = time.monotonic()
-        self._emit(self.frontier.nodes[id], events.ACTION_WAITING, holder=holder, age_s=round(age, 1))
+        node = self.frontier.nodes[id]
+        self._emit(node, events.ACTION_WAITING, holder=holder, age_s=round(age, 1), since=round(since, 3))
 
     def _return(self, id: str, room: threading.Event) -> None:
         if id not in self._running or self._stopping:
@@ -307,15 +312,6 @@ class Build:
 
     # What is known of it.
 
-    def _producer_keys(self, node: Node) -> tuple[bytes, ...]:
-        keys: set[bytes] = set()
-        for producer in node.producers:
-            result = self.frontier.nodes[producer].result
-            if result is not None:
-                keys.add(result.key.hash)
-                keys.update(result.producer_keys)
-        return tuple(sorted(keys))
-
     def _feeds(self, id: str) -> bool:
         return bool(self.frontier.nodes[id].consumers)
 
@@ -335,7 +331,7 @@ class Build:
 
     def _record(self, node: Node, result: Result) -> None:
         try:
-            self.ledger.record(node.action, result)
+            self.ledger.record(node.action, result, node.also)
         except MarinError as error:
             self._errors.append(error)
 

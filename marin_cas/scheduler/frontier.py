@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
 from marin_cas.action import Action, Built
 from marin_cas.digest import Digest
+from marin_cas.errors import MarinError
 from marin_cas.reasons import Code, Reason
 from marin_cas.recipe import Input, Recipe
 from marin_cas.result import Result
@@ -69,6 +70,8 @@ class Node:
     complete: set[str] = field(default_factory=set)
     cursor: int = 0  # producers before it are satisfied; only the one at it can wake this node
     served_by: str | None = None  # the action whose run it shares
+    also: frozenset[bytes] = frozenset()  # keys below it here that its result was not made from itself
+    refusal: MarinError | None = None  # why it may not run
 
     @property
     def settled(self) -> bool:
@@ -103,6 +106,9 @@ class Frontier:
         # What stands above a forced run cannot be served by fingerprint: the run may move what is below it.
         self._unsure: set[str] = set(self._again)
         for id, node in self.nodes.items():
+            node.refusal = lookup.refusal(node.action)
+            if node.refusal is not None:
+                self._unsure.add(id)
             for producer in node.producers:
                 self.nodes[producer].consumers.append(id)
                 if producer in self._unsure:
@@ -169,12 +175,14 @@ class Frontier:
     def finish(self, id: str, result: Result, *, ran: bool) -> None:
         """`id` has this result now, complete: it `ran`, or another process had made it meanwhile."""
         node = self.nodes[id]
-        node.result, node.key = result, result.key
+        node.key = result.key
+        self._take(node, result)
         node.complete = set(result.outputs)
         self._become(id, node, Phase.DONE if ran else Phase.SERVED)
         for sharer in self._release(id, node):
             other = self.nodes[sharer]
-            other.result, other.complete = result, set(node.complete)
+            other.complete = set(node.complete)
+            self._take(other, result)
             self._become(sharer, other, Phase.SERVED)
 
     def keep(self, id: str) -> None:
@@ -220,10 +228,15 @@ class Frontier:
     # Steps.
 
     def _begin(self, id: str, node: Node) -> None:
+        if node.refusal is not None:
+            node.reason = Reason(Code.TAINTED_INPUT, {"why": node.refusal.message})
+            self._settle_as(id, node, Phase.FAILED)
+            self._spread(id)
+            return
         if id not in self._unsure:
             found = self.lookup.by_fingerprint(node.action.fingerprint)
             if found is not None:
-                node.result, node.key, node.reason = found, found.key, Reason(Code.HIT_FINGERPRINT)
+                node.result, node.key, node.reason = found, found.key, _hit(Code.HIT_FINGERPRINT, found)
                 self._found(id, node)
                 return
         node.phase = Phase.ASKING
@@ -252,7 +265,8 @@ class Frontier:
     def _serve_by_key(self, id: str, node: Node) -> bool:
         found = self.lookup.by_key(self._key(node))
         if found is not None:
-            node.result, node.reason = found, Reason(Code.HIT_KEY)
+            node.reason = _hit(Code.HIT_KEY, found)
+            self._take(node, found)
             self._found(id, node)
         return found is not None
 
@@ -358,6 +372,23 @@ class Frontier:
 
     # Keys.
 
+    def producer_keys(self, node: Node) -> frozenset[bytes]:
+        """The keys of every action below, as far as they are known."""
+        keys: set[bytes] = set()
+        for producer in node.producers:
+            result = self.nodes[producer].result
+            if result is not None:
+                keys.add(result.key.hash)
+                keys.update(result.producer_keys)
+        return frozenset(keys)
+
+    def _take(self, node: Node, result: Result) -> None:
+        """`result` is the node's, however it came to be: it stands above all that is below the node, too."""
+        node.also = self.producer_keys(node).difference(result.producer_keys)
+        if node.also:
+            result = replace(result, producer_keys=tuple(sorted(node.also.union(result.producer_keys))))
+        node.result = result
+
     def _inputs(self, node: Node) -> dict[str, Input]:
         """The built inputs whose digests are known."""
         known: dict[str, Input] = {}
@@ -379,6 +410,10 @@ class Frontier:
         if key is None:
             raise RuntimeError(f"`{node.action.id}` has no key yet")
         return key
+
+
+def _hit(code: Code, found: Result) -> Reason:
+    return Reason(code, {"note": found.note} if found.note else {})
 
 
 def _node(action: Action, order: int) -> Node:

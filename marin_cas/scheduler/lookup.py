@@ -7,6 +7,7 @@ from typing import Protocol
 
 from marin_cas.action import Action
 from marin_cas.digest import Digest
+from marin_cas.errors import MarinError
 from marin_cas.recipe import Recipe
 from marin_cas.result import Result
 
@@ -28,6 +29,15 @@ class Lookup(Protocol):
 
     def taint(self, key: Digest) -> str | None:
         """Why the result of `key` may not be served, when it was tainted and not made again."""
+        ...
+
+    def blame(self, action: Action) -> tuple[str, str] | None:
+        """What the last result of `action` is or was made from that is tainted (the name, empty for itself), and why;
+        None when nothing is."""
+        ...
+
+    def refusal(self, action: Action) -> MarinError | None:
+        """Why `action` may not run at all: it reads workspace files that are tainted."""
         ...
 
     def latest(self, label: str) -> Recipe | None:

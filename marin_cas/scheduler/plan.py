@@ -9,14 +9,14 @@ from marin_cas.action import Action, Built
 from marin_cas.analysis.analysis import Analysis
 from marin_cas.analysis.resources import described
 from marin_cas.digest import Digest
-from marin_cas.errors import RequestError
+from marin_cas.errors import MarinError, RequestError
 from marin_cas.label import Label
 from marin_cas.reasons import Reason
 from marin_cas.result import Result
 from marin_cas.scheduler.frontier import Frontier, Node, Phase
 from marin_cas.scheduler.lookup import Lookup, wanted_outputs
 
-HIT, MISS, SKIP = "hit", "miss", "skip"
+HIT, MISS, SKIP, REFUSED = "hit", "miss", "skip", "refused"
 TOP, ALL, NONE = "top", "all", "none"
 
 
@@ -48,6 +48,7 @@ class Decision:
     reason: Reason
     key: Digest | None = None
     result: Result | None = None
+    error: MarinError | None = None  # REFUSED: why it may not run
 
     @property
     def name(self) -> str:
@@ -99,7 +100,9 @@ def decide(node: Node) -> Decision:
         status = HIT
     elif node.phase is Phase.SKIPPED:
         status = SKIP
-    return Decision(node.action, status, node.reason, node.key, node.result)
+    elif node.phase is Phase.FAILED:
+        status = REFUSED
+    return Decision(node.action, status, node.reason, node.key, node.result, node.refusal)
 
 
 def new_frontier(analysis: Analysis, roots: Iterable[Label], lookup: Lookup, options: Options) -> Frontier:

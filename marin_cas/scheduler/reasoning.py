@@ -20,7 +20,8 @@ def why_miss(action: Action, built: Mapping[str, Input], lookup: Lookup) -> Reas
         None,
     )
     before = lookup.latest(action.id)
-    if before is None and waits is not None:
+    blame = lookup.blame(action)
+    if before is None and blame is None and waits is not None:
         return Reason(Code.MISS_NEW, {"input": waits})
     unbuilt = {
         name: Pending(source.kind, _UNKNOWN, source.output)
@@ -28,11 +29,15 @@ def why_miss(action: Action, built: Mapping[str, Input], lookup: Lookup) -> Reas
         if isinstance(source, Built) and name not in built
     }
     recipe = action.recipe({**built, **unbuilt})
-    if waits is None and (why := lookup.taint(recipe.key())) is not None:
-        return Reason(Code.MISS_TAINTED, {"why": why})
+    why = lookup.taint(recipe.key()) if waits is None else None
+    changes = () if before is None else diff(before, recipe)
+    if why is not None or blame is not None:
+        name, why = ("", why) if why is not None else blame or ("", "")
+        what = f"made from {name}, which is" if name else "its result is"
+        detail = {"what": what, "why": why, **({"input": waits} if waits else {})}
+        return Reason(Code.MISS_TAINTED, detail, changes if name else ())
     if before is None:
         return Reason(Code.MISS_NEW)
-    changes = diff(before, recipe)
     if changes:
         return Reason(Code.MISS_CHANGED, {"input": waits} if waits else {}, changes)
     if waits is not None:

@@ -22,6 +22,7 @@ from marin_cas.scheduler.differing import differing
 from marin_cas.scheduler.frontier import Mode
 from marin_cas.scheduler.local import consumers, reads
 from marin_cas.scheduler.lookup import Lookup, wanted_outputs
+from marin_cas.scheduler.suspicion import Guard
 from marin_cas.scheduler.task import Control, End, Outcome, Task
 from marin_cas.scheduler.watched import Watched, sources_of
 from marin_cas.store.base import MissingBlob
@@ -62,12 +63,12 @@ class LocalRunner:
             control.emit(events.WARNING, message=str(outcome.error))
         return outcome
 
-    def _try(self, task: Task, control: Control) -> Outcome:
+    def _try(self, task: Task, control: Control, *, instead: bool = False) -> Outcome:
         holders: list[Holder] = []
 
         def on_wait(holder: Holder, age: float) -> None:
             holders[:] = [holder]
-            control.waiting(str(holder), age)
+            control.waiting(str(holder), age, holder.since)
 
         try:
             got = self.cache.actions.acquire(
@@ -75,20 +76,25 @@ class LocalRunner:
                 self.holder,
                 on_wait=on_wait,
                 cancelled=control.cancelled,
-                force=task.mode is not Mode.BUILD,
+                force=instead or task.mode is not Mode.BUILD,
             )
         except Interrupted:
             return Outcome(End.CANCELLED, status=Status.CANCELLED)
         holder = str(holders[0]) if holders else ""
         if isinstance(got, Result):
-            return Outcome(End.SERVED, got, holder=holder)
+            if instead or self.lookup.taint(task.key) is None:
+                return Outcome(End.SERVED, got, holder=holder)
+            # It was equated with what is tainted by now, or holds it: another is to stand in its place.
+            return self._try(task, control, instead=True)
         with got as lease:
+            if instead and (other := self.lookup.by_key(task.key)) is not None:
+                return Outcome(End.SERVED, other, holder=holder)
             if holders and task.mode is Mode.RESTORE and (restored := self._restored(task)) is not None:
                 return Outcome(End.SERVED, restored, holder=holder)
             control.admitted()
             if control.cancelled():
                 return Outcome(End.CANCELLED, status=Status.CANCELLED)
-            return self._attempt(task, control, lease)
+            return self._attempt(task, control, lease, instead)
 
     def _restored(self, task: Task) -> Result | None:
         """The result, when whoever held the lease before us brought its bytes back."""
@@ -97,14 +103,15 @@ class LocalRunner:
             return None
         return result
 
-    def _attempt(self, task: Task, control: Control, lease: Lease) -> Outcome:
+    def _attempt(self, task: Task, control: Control, lease: Lease, instead: bool) -> Outcome:
         action, watched = task.action, Watched.now(self.root, task.action)
-        publication = _Publication(task, lease, self.cache)
+        publication = _Publication(task, lease, self.cache, instead)
         try:
             for source in sources_of(action):
                 put_source(self.cache.store, self.root, source, self.cache.stats)
+            publication.check()
         except MarinError as error:
-            return Outcome(End.FAILED, error=error)
+            return Outcome(End.FAILED, error=error, status=Status.FAILED)
         request = Request.of(
             action,
             task.key,
@@ -130,20 +137,36 @@ class LocalRunner:
 
 
 class _Publication:
-    """What of a run is published, by what the run was for. `publish` is called once, by the attempt."""
+    """What of a run is published, by what the run was for. `publish` is called once, by the attempt. `instead` of
+    what is chosen, which is not to be served."""
 
-    def __init__(self, task: Task, lease: Lease, cache: Cache) -> None:
-        self.task, self.lease, self.cache = task, lease, cache
+    def __init__(self, task: Task, lease: Lease, cache: Cache, instead: bool) -> None:
+        self.task, self.lease, self.cache, self.instead = task, lease, cache, instead
+        self.guard = Guard(cache, task.action, task.recipe)
         self.differences: tuple[str, ...] = ()
         self.replaced = False
 
+    def check(self, made: Result | None = None) -> None:
+        """Raises BuildError for a run that reads or made what is tainted."""
+        if (found := self.guard.check(made)) is not None:
+            raise found.error
+
     def publish(self, made: Result) -> Result:
+        self.check(made)
+        chosen = self._publish(made)
+        # Whoever tainted a digest meanwhile may have looked for results that hold it before this one was there.
+        if (found := self.guard.check(chosen)) is not None:
+            self.cache.actions.taint(self.task.key, found.taint.reason, found.taint.who, found.hash.hex())
+            raise found.error
+        return chosen
+
+    def _publish(self, made: Result) -> Result:
         # Not part of the request: in a chain of thousands, writing them down for each tool would cost more than it.
         made = replace(made, producer_keys=self.task.producer_keys)
         mode = self.task.mode
         chosen = None if mode is Mode.BUILD else self.cache.actions.result(self.task.key)
         if chosen is None:
-            return self.lease.publish(made)
+            return self.lease.publish(made, replace=self.instead)
         opaque = {name for name, spec in self.task.action.outputs.items() if spec.opaque}
         moved = [chosen.outputs[name] for name in opaque if chosen.outputs[name] != made.outputs[name]]
         if _same(chosen.outputs, made.outputs, opaque):

@@ -68,7 +68,7 @@ class Control:
         self,
         *,
         emit: Callable[..., object],
-        waiting: Callable[[str, float], None],
+        waiting: Callable[[str, float, float], None],
         readmit: Callable[[threading.Event], None],
     ) -> None:
         self._emit, self._waiting, self._readmit = emit, waiting, readmit
@@ -81,10 +81,11 @@ class Control:
         """An event about this task."""
         self._emit(event, **data)
 
-    def waiting(self, holder: str, age: float) -> None:
-        """Another build holds the key's lease since `age` seconds: what this task holds of the machine is free."""
+    def waiting(self, holder: str, age: float, since: float) -> None:
+        """Another build holds the key's lease, `since` in Unix seconds, and is waited for `age` seconds already: what
+        this task holds of the machine is free."""
         self._waited = True
-        self._waiting(holder, age)
+        self._waiting(holder, age, since)
 
     def admitted(self) -> None:
         """Call before running: after a wait for a lease, this waits until the machine has room again."""

@@ -61,12 +61,17 @@ def describe(event: Event, state: State, *, verbose: bool) -> str | None:
             reason = event.get("reason")
             return f"start   {name}" + (f"  ({reason_text(reason)})" if verbose and reason else "")
         case events.ACTION_WAITING:
-            return f"wait    {name}  another build makes it: {event.get('holder', '')}"
+            return f"wait    {name}  another build makes it: {event.get('holder', '')}{_since(event)}"
         case events.ACTION_FINISHED:
             return _finished(event, name, verbose)
         case events.WARNING:
             return f"warning: {event.get('message', '')}"
     return None
+
+
+def _since(event: Event) -> str:
+    since = event.get("since")
+    return f", since {words.clock(since)}" if isinstance(since, int | float) else ""
 
 
 def _finished(event: Event, name: str, verbose: bool) -> str | None:

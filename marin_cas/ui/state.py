@@ -57,7 +57,9 @@ class State:
                 self.running[name] = Running(name, str(event.get("rule", "")), event.time)
             case events.ACTION_WAITING:
                 entry = self.running.setdefault(name, Running(name, str(event.get("rule", "")), event.time))
-                entry.waits_for = str(event.get("holder", "another build"))
+                since = event.get("since")
+                at = f", since {words.clock(since)}" if isinstance(since, int | float) else ""
+                entry.waits_for = f"{event.get('holder', 'another build')}{at}"
             case events.PROGRESS:
                 self._progress(name, event)
             case events.ACTION_FINISHED:

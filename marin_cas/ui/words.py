@@ -41,6 +41,12 @@ def when(unix: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(unix))
 
 
+def clock(unix: float) -> str:
+    """Local time of the day; with its date when that is not today's."""
+    today = time.strftime("%Y-%m-%d") == time.strftime("%Y-%m-%d", time.localtime(unix))
+    return time.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M", time.localtime(unix))
+
+
 def ago(unix: float, now: float) -> str:
     """`5 s ago`, `3 h ago`, `12 days ago`."""
     passed = max(0.0, now - unix)

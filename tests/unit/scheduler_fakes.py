@@ -12,7 +12,7 @@ from typing import Any
 from marin_cas.action import EXACT, Action, Built, OutputSpec, Resources
 from marin_cas.analysis.analysis import AnalysedTarget, Analysis
 from marin_cas.digest import Digest
-from marin_cas.errors import BuildError, Location
+from marin_cas.errors import BuildError, Location, MarinError
 from marin_cas.label import Label
 from marin_cas.recipe import Recipe
 from marin_cas.result import Output, Producer, Result
@@ -92,6 +92,7 @@ class World:
     fingerprints: dict[bytes, Digest] = field(default_factory=dict)
     history: dict[str, list[Digest]] = field(default_factory=dict)
     tainted: dict[Digest, str] = field(default_factory=dict)
+    refused: dict[str, MarinError] = field(default_factory=dict)
     changed: set[bytes] = field(default_factory=set)
     blobs: set[Digest] = field(default_factory=set)
     linked: dict[Label, Mapping[str, Output]] = field(default_factory=dict)
@@ -121,12 +122,21 @@ class World:
     def taint(self, key: Digest) -> str | None:
         return self.tainted.get(key)
 
+    def blame(self, action: Action) -> tuple[str, str] | None:
+        key = self.fingerprints.get(action.fingerprint)
+        below = () if key is None else self.results[key].producer_keys
+        labels = {keys[-1]: label for label, keys in self.history.items()}
+        return next(((f"`{labels[k]}`", why) for k, why in self.tainted.items() if k.hash in below), None)
+
+    def refusal(self, action: Action) -> MarinError | None:
+        return self.refused.get(action.id)
+
     def latest(self, label: str) -> Recipe | None:
         return self.recipes[self.history[label][-1]] if label in self.history else None
 
     # Ledger
 
-    def record(self, action: Action, result: Result) -> None:
+    def record(self, action: Action, result: Result, also: frozenset[bytes] = frozenset()) -> None:
         self.fingerprints[action.fingerprint] = result.key
         if self.history.get(action.id, [None])[-1] != result.key:
             self.history.setdefault(action.id, []).append(result.key)

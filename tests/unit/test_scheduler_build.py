@@ -238,7 +238,7 @@ class TestOneKeyRunsOnce:
 
         def run(task, control):
             if task.action.id == "//x:waits":
-                control.waiting("somebody", 0.0)
+                control.waiting("somebody", 0.0, 0.0)
                 assert other_ran.wait(5), "the other action did not start meanwhile"
                 control.admitted()
             else:

@@ -84,9 +84,9 @@ class TestGoldens:
         world.changed.add(key.hash)
         assert shown(world.plan(chain(), "eval")) == [
             ("miss", "raw", "its result is tainted: a disk lied"),
-            ("miss", "tok", "waits for `//x:raw`"),
-            ("miss", "train", "waits for `//x:tok`"),
-            ("miss", "eval", "waits for `//x:train`"),
+            ("miss", "tok", "made from `//x:raw`, which is tainted: a disk lied"),
+            ("miss", "train", "made from `//x:raw`, which is tainted: a disk lied"),
+            ("miss", "eval", "made from `//x:raw`, which is tainted: a disk lied"),
         ]
         report = world.build(chain(), "eval")
         assert names(world.ran) == ["raw"], "it came out as before"
