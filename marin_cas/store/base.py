@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 
 from marin_cas.digest import Digest
 from marin_cas.disk import StrPath
-from marin_cas.errors import EXIT_INTEGRITY, IntegrityError, MarinError
+from marin_cas.errors import EXIT_INTEGRITY, EnvironmentProblem, IntegrityError, MarinError
 
 
 class MissingBlob(MarinError):
@@ -25,6 +25,10 @@ class MissingBlob(MarinError):
         self.digest = digest
 
 
+class Unavailable(EnvironmentProblem):
+    """The store cannot answer now and may in a moment: the one error after which asking again makes sense."""
+
+
 def wrong_blob(digest: Digest, why: str) -> IntegrityError:
     """The error for bytes that are not what their digest says."""
     return IntegrityError(
@@ -35,12 +39,19 @@ def wrong_blob(digest: Digest, why: str) -> IntegrityError:
 
 @runtime_checkable
 class Store(Protocol):
-    """Digest to bytes. Anything may run twice and from several threads and processes at once.
+    """Digest to bytes, for blobs that never change: what lies under a digest has that digest, or is damaged.
 
-    A blob is either whole under its digest or absent: no failure at any point leaves part of one. Nothing here
-    retries. Absence is a value (False, None); a store that cannot answer raises EnvironmentProblem; bytes that differ
-    from their digest raise IntegrityError. A blob may vanish between two calls (another process may delete it), so
-    what `contains` said is a hint and `read` or `path` decide.
+    - A blob is there whole, or absent. No failure at any point, a kill included, leaves part of one.
+    - Every verb may run twice, and from several threads and processes at once; the outcome is that of some order.
+    - Absence is a value: False or None. Presence is a hint: whoever deletes may be faster, so a blob that `contains`
+      or `path` told of may be gone at the next call, and then counts as absent.
+    - Bytes that are not their digest's raise IntegrityError, whichever verb meets them; they are never returned.
+      Which verbs look at bytes is said at each.
+    - A store that cannot answer raises EnvironmentProblem, one that may in a moment its subclass Unavailable. After
+      either, what was asked for has happened whole or not at all, and asking again is right. A store that refuses (a
+      write to one that is read-only) raises an EnvironmentProblem that is no Unavailable, and has done nothing.
+    - No store retries by itself, waits for another, or warns: wrappers do.
+    - Nothing else is raised, and nothing is remembered of an absence: what was absent is looked for again.
     """
 
     def contains(self, digest: Digest) -> bool:
@@ -52,30 +63,38 @@ class Store(Protocol):
         ...
 
     def read(self, digest: Digest) -> bytes | None:
-        """The bytes, checked against the digest; None when absent. For records and other small blobs."""
+        """The bytes, checked; None when absent. For records and other small blobs: all are in memory."""
         ...
 
     def path(self, digest: Digest, executable: bool = False) -> Path | None:
-        """A read-only local file holding the blob, with the mode asked for; its size is checked, its bytes are not.
+        """A read-only local file holding the blob, with the mode asked for.
 
-        None when the blob is absent, or when this store keeps no local files (then `read` is the way). The file
-        belongs to the store: link or copy it, never write to it.
+        None when the blob is absent, and also when this store keeps no local files: `fetch` serves both. Size and seal
+        are checked, the bytes where these differ. The file is the store's: link or copy it at once, never write to it.
+        """
+        ...
+
+    def fetch(self, digest: Digest, path: StrPath) -> bool:
+        """Writes the blob, checked, to a new private file (mode 0644) at `path`, a piece at a time; False when absent.
+
+        Whatever happens, `path` is whole when this returns True and does not exist otherwise. A file that is there
+        already is refused, and left as it is.
         """
         ...
 
     def put(self, data: bytes) -> Digest:
-        """Keeps the bytes; that they are there already is fine."""
+        """Keeps the bytes; that they are there already is fine, and where damage shows they replace what is there."""
         ...
 
     def put_file(self, path: StrPath, *, move: bool, executable: bool = False) -> Digest:
-        """Keeps a regular file's bytes and returns the digest of what is kept.
+        """Keeps a regular file's bytes, a piece at a time, and returns the digest of what is kept.
 
         With `move` the file is the store's from now on: nobody else may have it open, it is gone from `path` when
-        this returns, and no byte is copied where a rename can do. Without, it may be changing meanwhile: then the
-        digest is that of some bytes that were read, and the caller compares.
+        this returns, and no byte is copied where a rename can do; after Unavailable it is still there. Without, it may
+        be changing meanwhile: then the digest is that of some bytes that were read, and the caller compares.
         """
         ...
 
     def delete(self, digest: Digest) -> None:
-        """Forgets the blob; absent is fine."""
+        """Forgets the blob in the store that `put` puts it in, in both modes; absent is fine."""
         ...

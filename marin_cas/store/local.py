@@ -112,6 +112,29 @@ class LocalStore:
             self.disk.seal(name, _mode(executable), SEALED_NS)
         return True
 
+    def fetch(self, digest: Digest, path: StrPath) -> bool:
+        target = os.fspath(path)
+        for executable in (False, True):
+            name = self._name(digest.hex, executable)
+            try:
+                self.disk.copy(name, target, 0o644)
+            except FileNotFoundError as error:
+                if not os.path.isdir(os.path.dirname(target) or "."):
+                    raise disk_problem(error, target) from error
+                continue
+            except OSError as error:
+                raise disk_problem(error, target) from error
+            try:
+                with disk_problems(target):
+                    found = hash_file(target, exclusive=True)
+                if found != digest:
+                    raise wrong_blob(digest, f"it has the bytes of `{found.short}`")
+            except BaseException:
+                self._drop(target)
+                raise
+            return True
+        return False
+
     def put(self, data: bytes) -> Digest:
         digest = Digest.of(data)
         name = self._name(digest.hex)
@@ -185,11 +208,11 @@ class LocalStore:
         """Marks a blob as used now. False when it is absent or was changed, so that good bytes shall replace it."""
         try:
             found = os.stat(name)
+            if found.st_size != digest.size or found.st_mtime_ns != SEALED_NS:
+                return False
+            self.disk.seal(name, _mode(executable), SEALED_NS)
         except FileNotFoundError:
             return False
-        if found.st_size != digest.size or found.st_mtime_ns != SEALED_NS:
-            return False
-        self.disk.seal(name, _mode(executable), SEALED_NS)
         return True
 
     def _settle(self, source: str, name: str, digest: Digest, executable: bool) -> None:

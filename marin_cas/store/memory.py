@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from marin_cas.digest import Digest
-from marin_cas.disk import StrPath, disk_problems
+from marin_cas.disk import DISK, StrPath, disk_problems
+from marin_cas.store.base import wrong_blob
 
 
 class MemoryStore:
@@ -23,10 +24,20 @@ class MemoryStore:
         return {digest for digest in digests if digest not in self.blobs}
 
     def read(self, digest: Digest) -> bytes | None:
-        return self.blobs.get(digest)
+        data = self.blobs.get(digest)
+        if data is not None and Digest.of(data) != digest:
+            raise wrong_blob(digest, "its bytes have another digest")
+        return data
 
     def path(self, digest: Digest, executable: bool = False) -> Path | None:
         return None
+
+    def fetch(self, digest: Digest, path: StrPath) -> bool:
+        data = self.read(digest)
+        if data is not None:
+            with disk_problems(path):
+                DISK.write(path, data)
+        return data is not None
 
     def put(self, data: bytes) -> Digest:
         digest = Digest.of(data)

@@ -27,10 +27,10 @@ def materialise(
 ) -> None:
     """Makes the file or tree at `dest`, which does not exist yet (a tree may use an empty folder that does).
 
-    With `writable` all bytes are private copies with ordinary modes. Raises MissingBlob for a blob that is gone,
-    IntegrityError for a damaged record or a blob of the wrong size (bytes of linked blobs are not read again), and
-    EnvironmentProblem for the disk and for names that this file system takes for one. After an error the caller
-    removes what was made.
+    With `writable` all bytes are private copies with ordinary modes, each checked as it is made. Raises MissingBlob for
+    a blob that is gone, IntegrityError for a damaged record or blob (bytes of linked blobs are read again only where
+    size or seal say that they changed), and EnvironmentProblem for the disk and for names that this file system takes
+    for one. After an error the caller removes what was made.
     """
     target = os.fspath(dest)
     try:
@@ -68,19 +68,22 @@ def _tree(store: Store, digest: Digest, dest: str, writable: bool, disk: Disk) -
 
 def _file(store: Store, entry: FileEntry, path: str, writable: bool, disk: Disk) -> None:
     digest, executable = entry.digest, entry.executable
-    # The plain string when the store has one: a tree may have a million files.
-    source = store.find(digest, executable) if isinstance(store, LocalStore) else store.path(digest, executable)
-    mode = (0o755 if executable else 0o644) if writable else (0o555 if executable else 0o444)
+    source = None
+    if not writable:
+        # The plain string when the store has one: a tree may have a million files.
+        source = store.find(digest, executable) if isinstance(store, LocalStore) else store.path(digest, executable)
     if source is None:
-        data = store.read(digest)
-        if data is None:
+        if os.path.lexists(path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+        if not store.fetch(digest, path):
             raise MissingBlob(digest, f"`{entry.name}`")
-        disk.write(path, data, mode)
+        mode = (0o755 if executable else 0o644) if writable else (0o555 if executable else 0o444)
+        if mode != 0o644:
+            disk.chmod(path, mode)
         return
+    mode = 0o555 if executable else 0o444
     try:
-        if writable:
-            disk.copy(source, path, mode)
-        elif not disk.clone(source, path, mode):
+        if not disk.clone(source, path, mode):
             try:
                 disk.link(source, path)
             except OSError as error:
@@ -89,7 +92,7 @@ def _file(store: Store, entry: FileEntry, path: str, writable: bool, disk: Disk)
                 disk.copy(source, path, mode)
     except FileNotFoundError:
         # Deleted between the look and the link; or the destination's folder is what is missing.
-        if store.contains(digest):
+        if not os.path.isdir(os.path.dirname(path) or "."):
             raise
         raise MissingBlob(digest, f"`{entry.name}`") from None
 

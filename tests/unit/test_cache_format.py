@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -165,25 +166,18 @@ def test_a_step_is_on_disk_before_its_number(tmp_path: Path) -> None:
     assert calls.index("sync") < calls.index("write") < len(calls) - 1 - calls[::-1].index("rename")
 
 
-def _first_open(root: Path, barrier: object) -> None:
-    barrier.wait()  # type: ignore[attr-defined]
-    open_as(root, STEPS)
-    open_as(root, STEPS)
-
-
 @pytest.mark.parametrize("old", [False, True])
 def test_first_opens_at_once(tmp_path: Path, old: bool) -> None:
     root = tmp_path / "cache"
     if old:
         old_cache(root, 0)
-    context = multiprocessing.get_context("fork")
-    barrier = context.Barrier(6)
-    processes = [context.Process(target=_first_open, args=(root, barrier)) for _ in range(6)]
+    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent.parent)}
+    command = [sys.executable, __file__, str(root)]
+    processes = [subprocess.Popen(command, env=environ, stdin=subprocess.PIPE) for _ in range(6)]
     for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
-    assert [process.exitcode for process in processes] == [0] * 6
+        assert process.stdin is not None
+        process.stdin.close()
+    assert [process.wait() for process in processes] == [0] * 6
     assert (root / "format").read_text() == "marin-cas cache 3\n"
     assert not list((root / "tmp").iterdir())
 
@@ -195,3 +189,9 @@ def test_opening_a_cache_of_today_writes_no_number(tmp_path: Path) -> None:
     after = (tmp_path / "format").stat()
     assert (before.st_ino, before.st_ctime_ns) == (after.st_ino, after.st_ctime_ns)
     assert Digest.of(b"x").hex[:2] in os.listdir(tmp_path / "cas")
+
+
+if __name__ == "__main__":
+    sys.stdin.read()  # until all have started
+    open_as(Path(sys.argv[1]), STEPS)
+    open_as(Path(sys.argv[1]), STEPS)
