@@ -217,7 +217,7 @@ class TestOneKeyRunsOnce:
         world = World()
 
         def other(task, control):
-            control.waiting("somebody@there (process 7)", 0.1)
+            control.waiting("somebody@there (process 7)", 0.1, 1e9)
             world.results[task.key] = world.result(task, b"theirs")
             world.blobs.update(o.digest for o in world.results[task.key].outputs.values())
 
