@@ -19,6 +19,7 @@ class Code(StrEnum):
     MISS_INPUTS = "miss_inputs"  # the key is not known until an input is built
     MISS_HOLLOW = "miss_hollow"  # a result is there, its bytes are gone and somebody needs them
     MISS_TAINTED = "miss_tainted"  # a result is there but tainted, or made from something tainted
+    UNRESOLVED = "unresolved"  # marin.lock lacks `detail["need"]`, so there is no key and nothing can run
     FORCED = "forced"  # --again or --check
     NOT_NEEDED = "not_needed"  # everything that would read it is served
     SKIPPED = "skipped"  # an action that it needs failed
@@ -80,6 +81,7 @@ _TEXT = {
     Code.MISS_INPUTS: "waits for `{input}`",
     Code.MISS_HOLLOW: "built before, but its bytes are gone",
     Code.MISS_TAINTED: "{what} tainted: {why}",
+    Code.UNRESOLVED: "`{need}` is not in marin.lock: run `marin lock`",
     Code.FORCED: "asked for by {flag}",
     Code.NOT_NEEDED: "nothing that runs reads it",
     Code.SKIPPED: "needs `{failed}`, which failed",

@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from marin_cas.action import EXACT, Built
+from marin_cas.action import EXACT, Built, secret_name
 from marin_cas.analysis.analysis import Analysis
+from marin_cas.analysis.needs import refuse_unresolved
 from marin_cas.errors import EnvironmentProblem, MarinError
 from marin_cas.label import Label
 from marin_cas.reasons import Code, Reason
@@ -78,9 +79,10 @@ class Build:
         """Builds, and reports. Failures are in the report; raises RequestError for a request that makes no sense."""
         began = time.monotonic()
         options = self.options
-        names = {name for action in self.analysis.actions.values() for name in action.secrets}
+        names = {secret_name(text) for action in self.analysis.actions.values() for text in action.secrets}
         self.log.mask(os.environ[name] for name in names if name in os.environ)
         frontier = new_frontier(self.analysis, self.roots, self.lookup, options)
+        refuse_unresolved(node.action for node in frontier.nodes.values())
         self.log.emit(events.BUILD_STARTED, targets=[str(root) for root in self.roots])
         for label, target in self.analysis.targets.items():
             self.log.emit(events.TARGET_ANALYSED, label=str(label), rule=target.kind, actions=list(target.actions))

@@ -233,7 +233,7 @@ class Frontier:
             self._settle_as(id, node, Phase.FAILED)
             self._spread(id)
             return
-        if id not in self._unsure:
+        if id not in self._unsure and not node.action.provisional:
             found = self.lookup.by_fingerprint(node.action.fingerprint)
             if found is not None:
                 node.result, node.key, node.reason = found, found.key, _hit(Code.HIT_FINGERPRINT, found)
@@ -244,6 +244,9 @@ class Frontier:
             self.want(producer)
 
     def _ask(self, id: str, node: Node) -> None:
+        if node.action.unresolved:
+            node.reason = Reason(Code.UNRESOLVED, {"need": str(node.action.unresolved[0])})
+            return
         while node.cursor < len(node.producers):
             below = self.nodes[node.producers[node.cursor]]
             if not below.known:

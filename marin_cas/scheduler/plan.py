@@ -63,6 +63,7 @@ class Decision:
             "rule": self.action.rule,
             "key": self.key.hex if self.key else None,
             "fingerprint": self.action.fingerprint.hex(),
+            "provisional": self.action.provisional,
             "resources": described(self.action.resources),
             "reason": self.reason.to_json(),
         }
