@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -19,6 +19,9 @@ from marin_cas.errors import EXIT_OK, RequestError
 from marin_cas.label import Label
 from marin_cas.scheduler import snapshot
 from marin_cas.ui import out
+
+if TYPE_CHECKING:
+    from marin_cas.graph.graph import Graph
 
 CONFIGURED = ("jobs", "keep_going", "progress", "locked", "profile")
 
@@ -88,6 +91,8 @@ class _Command:
         roots = session.expand(self.patterns)
         graph = session.graph(roots)
         self.analysis = session.analyse(graph)
+        if not options["dry_run"]:
+            self._settle(graph)
         if session.config.locked:
             self._check_lock()
         return self._dry_run(roots) if options["dry_run"] else self._build(roots)
@@ -119,6 +124,12 @@ class _Command:
             keep_old=options["keep_old"],
             keep_work=options["keep_work"],
         )
+
+    def _settle(self, graph: Graph) -> None:
+        if any(action.unresolved for action in self.analysis.actions.values()):
+            from marin_cas.cli.resolve import settled
+
+            self.analysis = settled(self.session, graph, self.analysis)
 
     def _check_lock(self) -> None:
         from marin_cas.cli.locked import check_locked
