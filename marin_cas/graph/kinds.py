@@ -129,6 +129,8 @@ def _dict_of(convert: Callable[[Any, Context], Any], what: str) -> Callable[[Any
 
 
 def _weights(value: Any, context: Context) -> dict[Label, float]:
+    if type(value) is str:
+        return {_label(value, context): 1.0}
     weights: dict[Label, float] = {}
     written: dict[Label, str] = {}
     for text, number in _dict_of(_float, "label to number")(value, context).items():

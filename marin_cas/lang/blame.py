@@ -129,7 +129,9 @@ def bad_value(what: str, problem: str, detail: str) -> NoReturn:
         case "select":
             raise RequestError("`select` takes a dict from conditions to values")
         case "implementation":
-            raise RequestError(f"`implementation` of a rule is a function, not a {detail}")
+            raise RequestError(f"{subject} of a rule is a function, not a {detail}")
+        case "initializer":
+            raise RequestError(f"a rule's initializer returns a dict of attributes, not a {detail}")
         case "return":
             raise RequestError(f"a rule's implementation returns a list of providers, not a {detail}")
     raise RequestError(f"{subject} is a {detail}, not a plain value", hint="use text, numbers, lists and dicts")

@@ -46,6 +46,7 @@ TAKEN = [
     ("label_list", [":a", "//exp:b"], [A, B]),
     ("label_dict", {"docs": ":a", "again": ":a"}, {"docs": A, "again": A}),
     ("label_keyed_float_dict", {":b": 0.7, "//exp:a": 1}, {B: 0.7, A: 1.0}),
+    ("label_keyed_float_dict", ":b", {B: 1.0}),
 ]
 
 

@@ -219,6 +219,42 @@ def test_a_rule_is_named_by_the_global_it_is_assigned_to(tmp_path):
     assert loader.implement(declared["a"], {}, lambda name, given: {}) == {}
 
 
+INITIALIZED = """# rules
+def _impl(ctx):
+    return []
+beside = rule(implementation = _impl, attrs = {"of": attr.label(mandatory = True)})
+def _init(written):
+    more = written.get("more")
+    if more != None:
+        beside(name = written["name"] + ".more", of = ":" + written["name"])
+    return {name: value for name, value in written.items() if name != "more"} | {"size": written.get("size", more)}
+sized = rule(implementation = _impl, attrs = {"size": attr.int()}, initializer = _init)
+"""
+
+
+def test_an_initializer_changes_what_was_written_and_may_declare_more(tmp_path):
+    files = {
+        "r.bzl": INITIALIZED,
+        "BUILD.marin": 'load(":r.bzl", "sized")\nsized(name = "a", size = 3)\n\nsized(name = "b", more = 5)\n',
+    }
+    declared = workspace(tmp_path, files).package("").declarations
+    assert list(declared) == ["a", "b.more", "b"]
+    assert (declared["a"].attrs, declared["b"].attrs) == ({"size": 3}, {"size": 5})
+    assert (declared["b"].location, declared["b"].chain) == (Location("BUILD.marin", 4), ())
+    assert declared["b.more"].location == Location("BUILD.marin", 4)
+    assert declared["b.more"].chain == ("BUILD.marin:4 in macro `_init` (r.bzl:8)",)
+
+
+@pytest.mark.parametrize(
+    ("initializer", "message"),
+    [("3", "`initializer` of a rule is a function, not a int"), ("lambda written: 3", "returns a dict of attributes")],
+)
+def test_an_initializer_that_is_wrong(tmp_path, initializer, message):
+    rule = f"# r\nx = rule(implementation = lambda ctx: [], initializer = {initializer})\n"
+    with pytest.raises(RequestError, match=message):
+        workspace(tmp_path, {"r.bzl": rule, "BUILD.marin": 'load(":r.bzl", "x")\nx(name = "a")\n'}).package("")
+
+
 def test_two_rules_of_one_name_are_both_known(tmp_path):
     rule = "# r\ndef _impl(ctx):\n    return []\nsame = rule(implementation = _impl)\n"
     loader = workspace(tmp_path, {"a.bzl": rule, "b.bzl": rule})
