@@ -91,14 +91,20 @@ def _native_rule(rule_id):
 alias = _native_rule(0)
 filegroup = _native_rule(1)
 
-def rule(implementation, attrs = {}, toolchain = [], test = False, doc = ""):
-    if type(implementation) != "function":
-        native__bad_value("implementation", "implementation", type(implementation))
+def rule(implementation, attrs = {}, toolchain = [], test = False, doc = "", initializer = None):
+    for what, function in [("implementation", implementation), ("initializer", initializer)]:
+        if type(function) != "function" and (function != None or what == "implementation"):
+            native__bad_value(what, "implementation", type(function))
     _check("toolchain", toolchain)
     rule_id = native__rule(attrs, toolchain, test, doc, str(call_stack(strip_frames = 1)))
     def declare(*args, ctx__ = None, **kwargs):
         if ctx__ != None:
             return _invoke(implementation, ctx__)
+        if initializer != None and not args:
+            changed = initializer(kwargs)
+            if type(changed) != "dict":
+                native__bad_value("initializer", "initializer", type(changed))
+            kwargs = changed
         return _declare(rule_id, args, kwargs)
     return declare
 
