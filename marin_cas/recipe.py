@@ -19,6 +19,8 @@ FINGERPRINT_HEADER = "marin-cas fingerprint 1"
 KEY_FORMAT = 1
 
 FILE, TREE = "file", "tree"
+# A parameter that only a provisional fingerprint has: what `marin.lock` does not say yet. No action with it runs.
+UNRESOLVED = "unresolved"
 
 
 @dataclass(frozen=True, slots=True)

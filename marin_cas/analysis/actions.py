@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from marin_cas.action import EXACT, SAMPLED, Action, Artifact, Built, OutputSpec, Source
+from marin_cas.action import EXACT, SAMPLED, Action, Artifact, Built, Need, OutputSpec, Source
 from marin_cas.analysis.code import code_identity
 from marin_cas.analysis.lock import Lock
 from marin_cas.analysis.resources import parse_resources
@@ -14,7 +14,7 @@ from marin_cas.analysis.sources import Sources
 from marin_cas.encoding import EncodingError, encode
 from marin_cas.errors import Location, RequestError
 from marin_cas.graph.target import Target
-from marin_cas.recipe import FILE, TREE, Pending
+from marin_cas.recipe import FILE, TREE, UNRESOLVED, Pending
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,10 @@ class ActionMaker:
     made: Mapping[str, Action]
     _traced: dict[tuple[str, tuple[str, ...]], tuple[bytes, Source]] = field(default_factory=dict)
 
-    def make(self, target: Target, name: str, arguments: Mapping[str, Any]) -> Action:
+    def make(
+        self, target: Target, name: str, arguments: Mapping[str, Any], unresolved: tuple[Need, ...] = ()
+    ) -> Action:
+        """The action of one call. `unresolved` is what the target asked of the lock in vain."""
         given, attrs, where = dict(arguments), target.attrs, target.location
         tool, revision = given.pop("tool"), given.pop("revision")
         reporting, opaque = (set(given.pop(name, None) or ()) for name in ("reporting", "opaque"))
@@ -48,12 +51,17 @@ class ActionMaker:
         if outcome not in (EXACT, SAMPLED):
             raise RequestError(f"rule `{target.kind}`: outcome `{outcome}` is not exact or sampled", where=where)
         params = dict(given.pop("params", None) or {})
-        distributions = dict.fromkeys([*target.rule.toolchain, *(attrs.get("toolchain") or ())])
+        toolchain = given.pop("toolchain", None)
+        distributions = dict.fromkeys(
+            toolchain if toolchain is not None else [*target.rule.toolchain, *(attrs.get("toolchain") or ())]
+        )
         code = None
         if function := given.pop("code", None):
             digest, code = self._code(function, tuple(distributions), where)
             declared = given.pop("code_revision", None)
             params["code"] = digest if declared is None else declared
+        if unresolved:
+            params[UNRESOLVED] = [f"{need.kind} {need.name}" for need in unresolved]
         version = attrs.get("version") or "dev"
         recipe_version = None
         if outcome == SAMPLED:
@@ -80,8 +88,11 @@ class ActionMaker:
             secrets=tuple((attrs.get("secrets") if secrets is None else secrets) or ()),
             heavy=bool(given.pop("heavy", False)),
             code=code,
-            artifact=f"{artifact_name(target)}@{version}",
+            # A further action of a target (a download that it implies) is not what the name means.
+            artifact="" if name else f"{artifact_name(target)}@{version}",
             tags=tuple(attrs.get("tags") or ()),
+            unresolved=unresolved,
+            provisional=bool(unresolved) or any(self.made[id].provisional for id in _producers(inputs)),
         )
         return self._with_fingerprint(action, target)
 
@@ -145,6 +156,10 @@ class ActionMaker:
                 where=target.rule.location,
                 hint='outputs maps names to "file" or "tree", and `reporting` and `opaque` list some of them',
             )
+
+
+def _producers(inputs: Mapping[str, Artifact]) -> Iterable[str]:
+    return (source.action for source in inputs.values() if isinstance(source, Built))
 
 
 def artifact_name(target: Target) -> str:

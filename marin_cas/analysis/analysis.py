@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from marin_cas.action import Action, Artifact, Built, Source
 from marin_cas.analysis.actions import ActionMaker, Handle
 from marin_cas.analysis.lock import Lock
+from marin_cas.analysis.needs import Answers
 from marin_cas.analysis.schema import expand
 from marin_cas.analysis.sources import Sources
 from marin_cas.errors import RequestError
@@ -65,6 +66,7 @@ class Implementer(Protocol):
         *,
         identity: Callable[[Any], str] | None = None,
         expand: Callable[[str, Any], Any] | None = None,
+        lock: Callable[[str, list[Any]], str | None] | None = None,
     ) -> Mapping[str, Mapping[str, Any]]: ...
 
 
@@ -103,17 +105,18 @@ class _Analyser:
             self._finish(target, {"DefaultInfo": {"outputs": {"files": self._filegroup(target)}}}, ())
             return
         ran: dict[str, Action] = {}
+        answers = Answers(self.lock, target.location)
         attrs = {name: self._attribute(target, name, spec) for name, spec in target.rule.attrs.items()}
 
         def run(name: str, arguments: Mapping[str, Any]) -> dict[str, Handle]:
-            action = self.maker.make(target, name, arguments)
+            action = self.maker.make(target, name, arguments, tuple(answers.missing))
             if action.id in ran:
                 raise RequestError(
                     f"`{target.label}`: its rule `{target.kind}` runs two actions with the id `{action.id}`",
                     where=target.rule.location,
                     hint="give each ctx.actions.run() of one target another `name`",
                 )
-            ran[action.id] = action
+            ran[action.id] = self.actions[action.id] = action  # at once: the target's next one may take it in
             return {
                 output: Handle(
                     Built(action.id, output, spec.kind, spec.reporting), f"{action.fingerprint.hex()}:{output}"
@@ -130,8 +133,8 @@ class _Analyser:
             expand=lambda schema, value: expand(
                 schema, value, lock=self.lock, where=target.location, what=f"`{target.label}`"
             ),
+            lock=answers.ask,
         )
-        self.actions.update(ran)
         self._finish(target, providers, tuple(ran))
 
     def _finish(self, target: Target, providers: Mapping[str, Any], actions: tuple[str, ...]) -> None:

@@ -1,30 +1,57 @@
-"""`marin.lock`: the versions that enter keys, one sorted line an entry, changed only on purpose.
+"""`marin.lock`: versions and contents that enter keys, one sorted line an entry, changed only on purpose.
 
-The `[toolchain]` section names distributions; `python` may be left out, then the running version enters the keys
-of the rules that list it. A person reviews a change here as the one line that it is.
+`[toolchain]` names distributions; `python` may be left out, then the running version enters the keys of the rules that
+list it. `[hub]` maps a repo's revision to its commit, `[url]` a URL to its content, `[prefix]` a folder of a bucket to
+the digest of its manifest. A person reviews a change here as the one line that it is.
 """
 
 from __future__ import annotations
 
 import platform
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from marin_cas.errors import Location, RequestError, did_you_mean
 
 LOCK_FILE = "marin.lock"
 _FORMAT = 1
-_SECTIONS = ("format", "toolchain")
+HUB, URL, PREFIX = "hub", "url", "prefix"
+# What a resolve phase writes, and the form of each answer.
+RESOLVED = {
+    HUB: re.compile(r"[0-9a-f]{40}"),
+    URL: re.compile(r"[0-9a-f]{64}-\d+"),
+    PREFIX: re.compile(r"[0-9a-f]{64}-\d+, \d+ files, \d+ bytes"),
+}
+_SECTIONS = ("format", "toolchain", *RESOLVED)
 
 
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """`toolchain` maps distributions to versions; `present` is False where the workspace has no lock file."""
+    """`toolchain` maps distributions to versions; `present` is False where the workspace has no lock file.
+
+    `hub` maps `dataset owner/name@main` to a commit, `url` a URL to `<digest>`, `prefix` a URL that ends in `/` to
+    `<digest of its manifest>, N files, N bytes`.
+    """
 
     toolchain: Mapping[str, str] = field(default_factory=dict)
     present: bool = True
+    hub: Mapping[str, str] = field(default_factory=dict)
+    url: Mapping[str, str] = field(default_factory=dict)
+    prefix: Mapping[str, str] = field(default_factory=dict)
+
+    def section(self, kind: str) -> Mapping[str, str]:
+        """One of the sections that a resolve phase writes."""
+        return {HUB: self.hub, URL: self.url, PREFIX: self.prefix}[kind]
+
+    def resolved(self, answers: Mapping[tuple[str, str], str]) -> Lock:
+        """This lock with further answers, by section and name; those for what it has already take their place."""
+        sections = {kind: dict(self.section(kind)) for kind in RESOLVED}
+        for (kind, name), answer in answers.items():
+            sections[kind][name] = answer
+        return replace(self, present=True, **sections)
 
     def version(self, distribution: str, *, where: Location | None = None) -> str:
         """The version of `distribution` that keys hold. Raises RequestError when it is not locked."""
@@ -62,11 +89,22 @@ def read_lock(root: Path) -> Lock:
             where=LOCK_FILE,
             hint="use the marin-cas that wrote it, or run `marin lock` with this one",
         )
-    toolchain = document.get("toolchain", {})
-    for name, version in toolchain.items():
+    sections = {kind: document.get(kind, {}) for kind in ("toolchain", *RESOLVED)}
+    for kind, entries in sections.items():
+        if not isinstance(entries, dict):
+            raise RequestError(f"`{kind}` must be a section", where=LOCK_FILE, hint="restore it from git")
+    for name, version in sections["toolchain"].items():
         if not isinstance(version, str) or not version:
             raise RequestError(f"the version of `{name}` must be text", where=LOCK_FILE, hint="run `marin lock`")
-    return Lock(toolchain)
+    for kind, form in RESOLVED.items():
+        for name, answer in sections[kind].items():
+            if not isinstance(answer, str) or not form.fullmatch(answer):
+                raise RequestError(
+                    f"`{answer}` cannot be what section `{kind}` says of `{name}`",
+                    where=LOCK_FILE,
+                    hint="remove the line and run `marin lock`",
+                )
+    return Lock(**sections)
 
 
 def lock_text(lock: Lock) -> str:
@@ -78,6 +116,9 @@ def lock_text(lock: Lock) -> str:
         "[toolchain]",
         *(f'{_toml_key(name)} = "{version}"' for name, version in sorted(lock.toolchain.items())),
     ]
+    for kind in RESOLVED:
+        if entries := lock.section(kind):
+            lines += ["", f"[{kind}]", *(f'"{name}" = "{answer}"' for name, answer in sorted(entries.items()))]
     return "\n".join(lines) + "\n"
 
 
@@ -112,7 +153,7 @@ def installed_lock(distributions: Iterable[str], previous: Lock) -> Lock:
             f"not installed here, so there is no version to lock: {', '.join(f'`{name}`' for name in missing)}",
             hint="install them (for the rules of training: `pip install 'marin-cas[train,eval]'`), then `marin lock`",
         )
-    return Lock(toolchain)
+    return replace(previous, toolchain=toolchain, present=True)
 
 
 def write_lock(root: Path, lock: Lock) -> bool:

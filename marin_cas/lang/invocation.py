@@ -28,6 +28,7 @@ RUN_ARGUMENTS = {
     "outcome": "string",
     "secrets": "list",
     "env": "dict",
+    "toolchain": "list",  # instead of the rule's
     "heavy": "bool",
     "code": "string",  # a user's function, "path.py:name"
     "code_revision": "revision",  # stands for the code's identity where it is declared
@@ -40,12 +41,14 @@ _WORD = 1 << 63
 
 @dataclass(slots=True)
 class Invocation:
-    """`run` makes an action and returns its outputs; `identity` names an artifact; `expand` validates a config."""
+    """`run` makes an action and returns its outputs; `identity` names an artifact; `expand` validates a config; `lock`
+    gives what marin.lock says, or None."""
 
     declaration: Declaration
     run: Callable[[str, dict[str, Any]], Mapping[str, Any]]
     identity: Callable[[Any], str] | None
     expand: Callable[[str, Any], Any] | None
+    lock: Callable[[str, list[Any]], str | None] | None
     opaque: Callable[[object], Any]
 
     def call(self, attrs: Mapping[str, Any]) -> list[Any]:
@@ -111,6 +114,11 @@ class Invocation:
         if self.expand is None:
             raise RequestError("`ctx.expand` is not known here")
         return self.expand(schema, value)
+
+    def on_lock(self, kind: str, arguments: list[Any]) -> str | None:
+        if self.lock is None:
+            raise RequestError("`ctx.lock` is not known here")
+        return self.lock(kind, arguments)
 
     def lacking(self, attrs: Mapping[str, Any], expression: str, provider: str) -> list[Dep]:
         """The dependencies that may have been meant by `expression.provider` and have no such provider."""

@@ -91,19 +91,20 @@ class Loader:
         *,
         identity: Callable[[Any], str] | None = None,
         expand: Callable[[str, Any], Any] | None = None,
+        lock: Callable[[str, list[Any]], str | None] | None = None,
     ) -> dict[str, dict[str, Any]]:
         """Calls the rule's implementation; returns provider name to fields.
 
         `attrs` are final values: plain ones as they are, a Dep for a label, a list, dict, or list of `(Dep, weight)`
         pairs of them for the other label kinds. `run(name, arguments)` stands behind `ctx.actions.run` (name is empty
-        for a target's main action) and returns an artifact for each output; `identity` and `expand(schema, value)`
-        stand behind the functions of these names. An error that they raise without a place gets the target's.
+        for a target's main action) and returns an artifact for each output; `identity`, `expand(schema, value)` and
+        `lock(kind, arguments)` stand behind the functions of these names. An error that they raise without a place gets the target's.
         """
         rule = declaration.rule
         if rule.native:
             raise ValueError(f"`{rule.name}` is built in and has no implementation")
         self._run_bzl(rule.bzl, declaration.location)
-        invocation = Invocation(declaration, run, identity, expand, self._engine.opaque)
+        invocation = Invocation(declaration, run, identity, expand, lock, self._engine.opaque)
         outer, self._invoked = self._invoked, invocation
         try:
             answer = self._engine.call(self._bzl[rule.bzl], CALLED + rule.name, invocation.call(attrs))
@@ -260,6 +261,7 @@ class Loader:
             "native__identity": lambda artifact: self._invocation("identity").on_identity(artifact),
             "native__run": lambda text, artifacts: self._invocation("ctx.actions.run").on_run(text, artifacts),
             "native__expand": lambda schema, value: self._invocation("ctx.expand").on_expand(schema, value),
+            "native__lock": lambda kind, arguments: self._invocation("ctx.lock").on_lock(kind, arguments),
             "native__artifact": lambda: Engine.opaque(None),
             "native__bad_value": blame.bad_value,
             "native__bad_field": self._on_bad_field,

@@ -197,6 +197,17 @@ def _expand(schema, value):
     _check("value", value)
     return native__expand(schema, value)
 
+def _lock_hub(repo_type, repo_id, revision):
+    return native__lock("hub", [repo_type, repo_id, revision])
+
+def _lock_url(url):
+    return native__lock("url", [url])
+
+def _lock_prefix(url):
+    return native__lock("prefix", [url])
+
+_LOCK = struct(hub = _lock_hub, url = _lock_url, prefix = _lock_prefix)
+
 def _invoke(implementation, call):
     text, artifacts = call
     given = json.decode(text)
@@ -205,6 +216,7 @@ def _invoke(implementation, call):
         attr = struct(**{name: _attribute(shape, value, artifacts) for name, shape, value in given["attrs"]}),
         actions = struct(run = _run),
         expand = _expand,
+        lock = _LOCK,
     ))
     if type(result) != "list" and type(result) != "tuple":
         result = [result]

@@ -21,13 +21,17 @@ _LINE_MAX = 4096
 
 
 class ToolError(Exception):
-    """A tool's clean failure: shown as it is, without the exception's name. `where` is `file:line`."""
+    """A tool's clean failure: shown as it is, without the exception's name. `where` is `file:line`. `environment`: not
+    the declaration is wrong but something around the tool, such as the network."""
 
-    def __init__(self, message: str, *, where: object = None, hint: str | None = None) -> None:
+    def __init__(
+        self, message: str, *, where: object = None, hint: str | None = None, environment: bool = False
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.where = None if where is None else str(where)
         self.hint = hint
+        self.environment = environment
 
 
 class Report:

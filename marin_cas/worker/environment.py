@@ -10,12 +10,29 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from marin_cas.action import secret_name
 from marin_cas.errors import EnvironmentProblem
 from marin_cas.recipe import Recipe
 from marin_cas.worker.request import Request
 
 # The interpreter or the C library reads these once, when a process starts: a fork of a warm one would not see them.
 _READ_AT_START = ("PYTHON", "LD_", "LC_", "LANG", "MALLOC_", "GLIBC_", "OPENSSL_", "TZ")
+
+# `network` of an action's settings: True lets its tool ask the Hub's library for what is not cached; FETCH says that it
+# does nothing but fetch what its key names, so it may also see by which ways this machine reaches the network.
+FETCH = "fetch"
+_FETCHES_BY = (
+    "HF_ENDPOINT", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR",
+    "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "AWS_CA_BUNDLE", "AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION",
+    "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE",
+    "GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_CLOUD_PROJECT", "CLOUDSDK_CONFIG", "STORAGE_EMULATOR_HOST",
+)  # fmt: skip
+# Where their libraries look by themselves below a home that a tool does not have.
+_IN_HOME = {
+    "AWS_SHARED_CREDENTIALS_FILE": ".aws/credentials",
+    "AWS_CONFIG_FILE": ".aws/config",
+    "CLOUDSDK_CONFIG": ".config/gcloud",
+}
 
 
 def base_environment() -> dict[str, str]:
@@ -40,20 +57,36 @@ def tool_environment(
         env["HF_HUB_OFFLINE"] = "1"
     if "nproc" in recipe.params and request.resources.device == "cpu":
         env["NPROC"] = str(recipe.params["nproc"])
+    if request.settings.get("network") == FETCH:
+        env |= _network(environ)
     env |= {name: environ[name] for name in request.pass_env if name in environ}
     env |= request.machine_env
     env |= recipe.env
     return env | secret_values(request, environ)
 
 
+def _network(environ: Mapping[str, str]) -> dict[str, str]:
+    names = (spelling for name in _FETCHES_BY for spelling in (name, name.lower()))
+    found = {name: environ[name] for name in names if name in environ}
+    home = Path(environ.get("HOME", "/nonexistent"))
+    for name, path in _IN_HOME.items():
+        if name not in found and (home / path).exists():
+            found[name] = str(home / path)
+    return found
+
+
 def secret_values(request: Request, environ: Mapping[str, str]) -> dict[str, str]:
-    missing = [name for name in request.secrets if name not in environ]
+    """The values that may be in no output, log or message. Raises EnvironmentProblem for one that is not set."""
+    missing = [name for name in request.secrets if name == secret_name(name) and name not in environ]
     if missing:
         raise EnvironmentProblem(
             f"`{request.label}` needs the secret `{missing[0]}`, which is not in the environment",
             hint=f"set it for this command: `{missing[0]}=... marin build {request.label}`",
         )
-    return {name: environ[name] for name in request.secrets}
+    names = [secret_name(name) for name in request.secrets]
+    if request.settings.get("network") == FETCH:
+        names += [name for name, value in _network(environ).items() if "://" in value and "@" in value]  # a proxy's
+    return {name: environ[name] for name in names if name in environ}
 
 
 def needs_fresh_process(request: Request, recipe: Recipe) -> bool:

@@ -67,9 +67,7 @@ def _killed(number: int, label: str, out_of_memory: Callable[[], bool]) -> Build
 def _failed(failure: Mapping[str, Any], label: str, work: Path, writable: tuple[str, ...]) -> tuple[Status, MarinError]:
     message, where, hint = failure["message"], failure.get("where"), failure.get("hint")
     if failure.get("environment"):
-        return Status.INFRA, EnvironmentProblem(
-            f"`{label}`: {message}", hint=hint or "use the version of marin-cas whose rules these are"
-        )
+        return Status.INFRA, EnvironmentProblem(f"`{label}`: {message}", where=where, hint=hint)
     number, path = failure.get("errno"), failure.get("path")
     if number in _DISK:
         return Status.INFRA, EnvironmentProblem(

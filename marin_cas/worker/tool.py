@@ -117,9 +117,11 @@ def _exit_status(stop: SystemExit, report: Report) -> int:
 def describe(error: BaseException) -> dict[str, Any]:
     """What people are told of an exception: type and text, and the innermost line of user code."""
     if isinstance(error, ToolError):
-        return {"message": error.message, "where": error.where or _user_line(error), "hint": error.hint}
+        told = {"message": error.message, "where": error.where or _user_line(error), "hint": error.hint}
+        return {**told, "environment": True} if error.environment else told
     if isinstance(error, _Refused):
-        return {"message": str(error), "environment": True}
+        hint = "use the version of marin-cas whose rules these are"
+        return {"message": str(error), "hint": hint, "environment": True}
     text = _text(error)
     fields: dict[str, Any] = {
         "message": f"{type(error).__name__}: {text}" if text else type(error).__name__,
