@@ -35,14 +35,11 @@ def points(recorded: Ended) -> list[Point]:
     ]
     if CAMPAIGN:
         return every
-    kinds: dict[tuple[str, str], list[Point]] = {}
+    kinds: dict[tuple[str, ...], list[Point]] = {}
     for point in every:
-        kinds.setdefault((point[2], point[3]), []).append(point)
-    return [of_kind[hash_of(kind) % len(of_kind)] for kind, of_kind in kinds.items()]
-
-
-def hash_of(kind: tuple[str, str]) -> int:
-    return sum("".join(kind).encode())
+        kinds.setdefault((point[2], point[3].split("/")[1] if point[3] else "", point[4]), []).append(point)
+    # Not always the first of a kind, and the same ones in every run.
+    return [of_kind[len("".join(kind)) % len(of_kind)] for kind, of_kind in kinds.items()]
 
 
 class Base:
