@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from blake3 import blake3
 
-# Below this a read beats setting up a mapping; above it blake3 may use all cores.
-_MMAP_FROM = 1 << 20
-_CHUNK = 1 << 20
+# Up to here one read beats setting up a mapping; above it blake3 may use all cores.
+_AT_ONCE = 1 << 20
+_CHUNK = 8 << 20
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -62,21 +62,31 @@ class Digest:
 def hash_file(path: str | os.PathLike[str], *, exclusive: bool = False) -> Digest:
     """The digest of a file's bytes. Raises OSError.
 
-    `exclusive` promises that nobody truncates the file meanwhile, so that it may be mapped and hashed on all
-    cores; a mapped file that a user truncates would end the process with SIGBUS.
+    `exclusive` promises that nobody truncates the file meanwhile, so that it may be mapped; a mapped file that a user
+    truncates would end the process with SIGBUS.
     """
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        size = os.fstat(fd).st_size
-        if exclusive and size >= _MMAP_FROM:
-            hasher = blake3(max_threads=blake3.AUTO)
-            with mmap.mmap(fd, size, prot=mmap.PROT_READ) as mapped:
-                hasher.update(mapped)
-            return Digest(hasher.digest(), size)
-        hasher, total = blake3(), 0
-        while chunk := os.read(fd, _CHUNK):
-            hasher.update(chunk)
-            total += len(chunk)
-        return Digest(hasher.digest(), total)
+        return hash_open(fd, os.fstat(fd).st_size, exclusive=exclusive)
     finally:
         os.close(fd)
+
+
+def hash_open(fd: int, size: int, *, exclusive: bool = False) -> Digest:
+    """The same for a file open for reading at its beginning, which had that size. What is read decides."""
+    if size <= _AT_ONCE:
+        data = os.read(fd, size + 1)
+        if len(data) == size:
+            return Digest(blake3(data).digest(), size)
+        os.lseek(fd, 0, os.SEEK_SET)
+    elif exclusive:
+        hasher = blake3(max_threads=blake3.AUTO)
+        with mmap.mmap(fd, size, prot=mmap.PROT_READ) as mapped:
+            hasher.update(mapped)
+        return Digest(hasher.digest(), size)
+    hasher, total, buffer = blake3(max_threads=blake3.AUTO), 0, bytearray(_CHUNK)
+    view = memoryview(buffer)
+    while count := os.readv(fd, [buffer]):
+        hasher.update(view[:count])
+        total += count
+    return Digest(hasher.digest(), total)

@@ -145,10 +145,18 @@ class Disk:
     def chmod(self, path: StrPath, mode: int) -> None:
         os.chmod(path, mode)
 
-    def seal(self, path: StrPath, mode: int, mtime_ns: int) -> None:
-        """Gives a finished file its mode and its modification time: whoever writes to it later moves the time."""
-        os.chmod(path, mode)
-        os.utime(path, ns=(mtime_ns, mtime_ns))
+    def seal(self, path: StrPath, mode: int, mtime_ns: int, fd: int | None = None) -> None:
+        """Gives a finished file its mode and its modification time: whoever writes to it later moves the time.
+
+        `fd`, where the caller has the file open, spares two searches for its name.
+        """
+        file = path if fd is None else fd
+        try:
+            os.chmod(file, mode)
+            os.utime(file, ns=(mtime_ns, mtime_ns))
+        except OSError as error:
+            error.filename = os.fspath(path)
+            raise
 
     def mkdir(self, path: StrPath) -> None:
         os.mkdir(path)

@@ -10,21 +10,21 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
 
 from blake3 import blake3
 
-from marin_cas.digest import Digest, hash_file
+from marin_cas.digest import Digest, hash_file, hash_open
 from marin_cas.disk import DISK, Disk, StrPath, disk_problem, disk_problems
 from marin_cas.errors import EnvironmentProblem
 from marin_cas.store.base import wrong_blob
 from marin_cas.store.gate import Gate
 from marin_cas.store.temporary import Temporary
 
-# Up to here one read and one hash on this core beat a mapping and threads.
-_SMALL = 1 << 20
+# How many files are put in place in one hold of the gate: some milliseconds.
+_BATCH = 64
 # Without O_NONBLOCK, opening a pipe waits for a writer.
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | getattr(os, "O_NOFOLLOW", 0)
 _PLAIN, _EXECUTABLE = 0o444, 0o555
@@ -91,7 +91,9 @@ class LocalStore:
                 return None
             # The mode belongs to the inode, so the other mode needs the bytes a second time.
             with suppress(FileNotFoundError):
-                self._settle(self._copied(other), name, digest, executable)
+                temporary = self._copied(other)
+                self.disk.seal(temporary, _mode(executable), SEALED_NS)
+                self._settle(temporary, digest, executable)
                 return name
         except OSError as error:
             raise disk_problem(error, name) from error
@@ -149,7 +151,8 @@ class LocalStore:
                 except FileNotFoundError:
                     self.temporary.prepare()
                     self.disk.write(temporary, data, _PLAIN)
-                self._settle(temporary, name, digest, executable=False)
+                self.disk.seal(temporary, _PLAIN, SEALED_NS)
+                self._settle(temporary, digest, executable=False)
             except BaseException:
                 self._drop(temporary)
                 raise
@@ -160,38 +163,66 @@ class LocalStore:
     def put_file(self, path: StrPath, *, move: bool, executable: bool = False) -> Digest:
         source = os.fspath(path)
         try:
-            if not move:
-                return self._put_copy(source, executable)
-            digest, links = _digest_of(source)
-            name = self._name(digest.hex, executable)
-            if links == 1:
-                try:
-                    self._settle(source, name, digest, executable)
-                    return digest
-                except OSError as error:
-                    # Written on another file system than the store's: the one case of an output that is copied.
-                    if error.errno != errno.EXDEV:
-                        raise
-            # The inode has another name, perhaps outside: in the store it could be changed from there.
-            with self._using():
-                used = self._use(name, digest, executable)
-            if not used:
-                digest = self._put_copy(source, executable)
-            self.disk.unlink(source)
+            return self._put_moved([source], executable)[0][0] if move else self._put_copy(source, executable)
         except OSError as error:
             raise disk_problem(error, source) from error
-        return digest
+
+    def put_files(self, folder: str, names: Sequence[str]) -> list[tuple[Digest, bool]]:
+        """Moves files of one folder in, as `put_file` does, and tells which are executable: each by its own mode.
+
+        For trees of many small files: it holds the gate for many of them at a time.
+        """
+        kept: list[tuple[Digest, bool]] = []
+        try:
+            for at in range(0, len(names), _BATCH):
+                kept += self._put_moved([f"{folder}/{name}" for name in names[at : at + _BATCH]], None)
+        except OSError as error:
+            raise disk_problem(error, folder) from error
+        return kept
+
+    def _put_moved(self, sources: Sequence[str], executable: bool | None) -> list[tuple[Digest, bool]]:
+        taken = [self._take(source, executable) for source in sources]
+        copied: list[int] = []
+        with self._using():
+            for at, (source, (digest, runs, alone)) in enumerate(zip(sources, taken, strict=True)):
+                name = self._name(digest.hex, runs)
+                if self._use(name, digest, runs):
+                    # Also when the source is a hard link to that very blob: a rename would do nothing and leave it.
+                    self.disk.unlink(source)
+                elif not alone or not self._moved(source, name):
+                    copied.append(at)
+        kept = [(digest, runs) for digest, runs, _ in taken]
+        for at in copied:
+            kept[at] = self._put_copy(sources[at], kept[at][1]), kept[at][1]
+            self.disk.unlink(sources[at])
+        return kept
 
     def _put_copy(self, source: str, executable: bool) -> Digest:
         # The copy is hashed, not the source, which may be changing under us.
         temporary = self._copied(source)
         try:
-            digest = _digest_of(temporary)[0]
-            self._settle(temporary, self._name(digest.hex, executable), digest, executable)
+            digest = self._take(temporary, executable)[0]
+            self._settle(temporary, digest, executable)
         except BaseException:
             self._drop(temporary)
             raise
         return digest
+
+    def _take(self, path: str, executable: bool | None) -> tuple[Digest, bool, bool]:
+        """The digest of a file that is to be a blob, whether it is executable, and whether its inode has one name."""
+        fd = os.open(path, _READ)
+        try:
+            found = os.fstat(fd)
+            if not stat.S_ISREG(found.st_mode):
+                raise EnvironmentProblem(f"`{path}` is not a regular file")
+            if executable is None:
+                executable = bool(found.st_mode & stat.S_IXUSR)
+            if found.st_nlink == 1:
+                # Sealed first, so that who writes while it is hashed breaks the seal.
+                self.disk.seal(path, _mode(executable), SEALED_NS, fd)
+            return hash_open(fd, found.st_size, exclusive=True), executable, found.st_nlink == 1
+        finally:
+            os.close(fd)
 
     def _copied(self, source: str) -> str:
         temporary = self.temporary.name()
@@ -215,18 +246,31 @@ class LocalStore:
             return False
         return True
 
-    def _settle(self, source: str, name: str, digest: Digest, executable: bool) -> None:
-        """Makes a file of ours with the right bytes the blob, or removes it where the blob is there already."""
+    def _settle(self, source: str, digest: Digest, executable: bool) -> None:
+        """Makes a sealed file of ours the blob, or removes it where the blob is there already."""
+        name = self._name(digest.hex, executable)
         with self._using():
             if self._use(name, digest, executable):
                 self.disk.unlink(source)
-                return
-            self.disk.seal(source, _mode(executable), SEALED_NS)
-            try:
-                self.disk.rename(source, name)
-            except FileNotFoundError:
-                self.disk.makedirs(os.path.dirname(name))
-                self.disk.rename(source, name)
+            else:
+                self._rename(source, name)
+
+    def _moved(self, source: str, name: str) -> bool:
+        """False when the source was written on another file system than the store's."""
+        try:
+            self._rename(source, name)
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+            return False
+        return True
+
+    def _rename(self, source: str, name: str) -> None:
+        try:
+            self.disk.rename(source, name)
+        except FileNotFoundError:
+            self.disk.makedirs(os.path.dirname(name))
+            self.disk.rename(source, name)
 
     def _drop(self, temporary: str) -> None:
         with suppress(OSError):
@@ -284,22 +328,6 @@ def _folders(base: str) -> list[str]:
 
 def _mode(executable: bool) -> int:
     return _EXECUTABLE if executable else _PLAIN
-
-
-def _digest_of(path: str) -> tuple[Digest, int]:
-    """The digest of a file that is ours alone, and how many names its inode has."""
-    fd = os.open(path, _READ)
-    try:
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode):
-            raise EnvironmentProblem(f"`{path}` is not a regular file")
-        if found.st_size <= _SMALL:
-            data = os.read(fd, found.st_size + 1)
-            if len(data) == found.st_size:
-                return Digest(blake3(data).digest(), found.st_size), found.st_nlink
-    finally:
-        os.close(fd)
-    return hash_file(path, exclusive=True), found.st_nlink
 
 
 def _count(data: bytes, digest: Digest) -> str:

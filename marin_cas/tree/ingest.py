@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from marin_cas.digest import Digest
@@ -14,6 +15,7 @@ from marin_cas.disk import StrPath, disk_problem
 from marin_cas.errors import BuildError
 from marin_cas.recipe import FILE, TREE
 from marin_cas.store.base import Store
+from marin_cas.store.local import LocalStore
 from marin_cas.tree.entries import DirEntry, Entry, FileEntry, LinkEntry, Tree
 from marin_cas.tree.names import link_problem
 
@@ -34,7 +36,7 @@ class _Folder:
     name: str
     parent: int  # index of the folder that holds it
     depth: int
-    files: list[tuple[str, bool]] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)
     entries: list[Entry] = field(default_factory=list)
 
 
@@ -72,7 +74,10 @@ def _look(root: str, move: bool) -> tuple[list[_Folder], int]:
                 name = entry.name
                 if not name.isascii():
                     _check_utf8(root, entry.path)
-                if entry.is_symlink():
+                if entry.is_file(follow_symlinks=False):
+                    folder.files.append(name)
+                    files += 1
+                elif entry.is_symlink():
                     target = os.readlink(entry.path)
                     problem = link_problem(target, folder.depth)
                     if problem:
@@ -81,11 +86,7 @@ def _look(root: str, move: bool) -> tuple[list[_Folder], int]:
                 elif entry.is_dir(follow_symlinks=False):
                     folders.append(_Folder(entry.path, name, index, folder.depth + 1))
                 else:
-                    mode = entry.stat(follow_symlinks=False).st_mode
-                    if not stat.S_ISREG(mode):
-                        raise _refused(root, entry.path, _what(mode))
-                    folder.files.append((name, bool(mode & stat.S_IXUSR)))
-                    files += 1
+                    raise _refused(root, entry.path, _what(entry.stat(follow_symlinks=False).st_mode))
     return folders, files
 
 
@@ -97,14 +98,27 @@ def _take(store: Store, folders: list[_Folder], files: int, move: bool) -> Inges
     while folders:
         folder = folders.pop()
         entries = folder.entries
-        for name, executable in folder.files:
-            blob = store.put_file(f"{folder.path}/{name}", move=move, executable=executable)
+        for name, (blob, executable) in zip(folder.files, _kept(store, folder, move), strict=True):
             entries.append(FileEntry(name, blob, executable))
             total += blob.size
         digest = store.put(Tree.of(entries).record())
         if folder.parent >= 0:
             folders[folder.parent].entries.append(DirEntry(folder.name, digest))
     return Ingested(TREE, digest, files, total)
+
+
+def _kept(store: Store, folder: _Folder, move: bool) -> Iterator[tuple[Digest, bool]]:
+    """The digest of each file of a folder, now in the store, and whether it is executable."""
+    if move and isinstance(store, LocalStore):
+        yield from store.put_files(folder.path, folder.files)
+        return
+    for name in folder.files:
+        path = f"{folder.path}/{name}"
+        try:
+            executable = bool(os.lstat(path).st_mode & stat.S_IXUSR)
+        except OSError as error:
+            raise disk_problem(error, path) from error
+        yield store.put_file(path, move=move, executable=executable), executable
 
 
 def _open_up(path: str) -> None:

@@ -9,10 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from blake3 import blake3
-
 from marin_cas.action import Source
-from marin_cas.digest import Digest
+from marin_cas.digest import Digest, hash_open
 from marin_cas.disk import disk_problem
 from marin_cas.errors import BuildError, RequestError
 from marin_cas.recipe import TREE
@@ -21,7 +19,6 @@ from marin_cas.tree.nest import Leaf, Nested, nest
 from marin_cas.tree.walk import first_missing
 
 _TRIES = 3
-_CHUNK = 1 << 20
 
 
 class Stats(Protocol):
@@ -143,17 +140,7 @@ def _hash(path: str, relpath: str) -> tuple[Digest, os.stat_result]:
         if not stat.S_ISREG(st.st_mode):
             what = "a folder" if stat.S_ISDIR(st.st_mode) else "not a regular file"
             raise RequestError(f"`{relpath}` is {what}", hint="name its files, for example with `glob`")
-        if st.st_size < _CHUNK:
-            data = os.read(fd, _CHUNK)
-            if len(data) == st.st_size:
-                return Digest.of(data), os.fstat(fd)
-            os.lseek(fd, 0, os.SEEK_SET)
-        hasher, total, buffer = blake3(max_threads=blake3.AUTO), 0, bytearray(8 * _CHUNK)
-        view = memoryview(buffer)
-        while count := os.readv(fd, [buffer]):
-            hasher.update(view[:count])
-            total += count
-        return Digest(hasher.digest(), total), os.fstat(fd)
+        return hash_open(fd, st.st_size), os.fstat(fd)
     finally:
         os.close(fd)
 
