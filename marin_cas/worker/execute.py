@@ -103,7 +103,10 @@ class Worker:
 
     def execute(self, request: Request, orders: Orders) -> Attempt:
         """One attempt. Raises nothing that a user could cause: every end is an Attempt."""
-        place = self._place(request)
+        try:
+            place = self._place(request)
+        except MarinError as problem:
+            return Attempt(Status.INFRA, error=problem)
         return _Run(self, request, orders, place).run()
 
     def _place(self, request: Request) -> Workplace:
