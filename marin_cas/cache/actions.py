@@ -40,8 +40,8 @@ from marin_cas.store.process import Process, is_gone
 from marin_cas.store.temporary import Temporary
 
 POLL_S = 0.1
-# A result in steady use is marked about once a minute, not once a hit.
-_TOUCH_S = 60.0
+# A result in steady use is marked about once a second, not once a hit.
+_TOUCH_S = 1.0
 
 
 def _never() -> bool:
