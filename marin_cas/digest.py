@@ -14,6 +14,8 @@ from blake3 import blake3
 # Up to here one read beats setting up a mapping; above it blake3 may use all cores.
 _AT_ONCE = 1 << 20
 _CHUNK = 8 << 20
+_WINDOW = 64 << 20
+_POPULATE_READ = 22  # MADV_POPULATE_READ, Linux 5.14
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -63,7 +65,7 @@ def hash_file(path: str | os.PathLike[str], *, exclusive: bool = False) -> Diges
     """The digest of a file's bytes. Raises OSError.
 
     `exclusive` promises that nobody truncates the file meanwhile, so that it may be mapped; a mapped file that a user
-    truncates would end the process with SIGBUS.
+    truncates could end the process with SIGBUS.
     """
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -79,14 +81,29 @@ def hash_open(fd: int, size: int, *, exclusive: bool = False) -> Digest:
         if len(data) == size:
             return Digest(blake3(data).digest(), size)
         os.lseek(fd, 0, os.SEEK_SET)
-    elif exclusive:
-        hasher = blake3(max_threads=blake3.AUTO)
-        with mmap.mmap(fd, size, prot=mmap.PROT_READ) as mapped:
-            hasher.update(mapped)
-        return Digest(hasher.digest(), size)
+    elif exclusive and (digest := _hash_mapped(fd, size)) is not None:
+        return digest
     hasher, total, buffer = blake3(max_threads=blake3.AUTO), 0, bytearray(_CHUNK)
     view = memoryview(buffer)
     while count := os.readv(fd, [buffer]):
         hasher.update(view[:count])
         total += count
     return Digest(hasher.digest(), total)
+
+
+def _hash_mapped(fd: int, size: int) -> Digest | None:
+    """None when it cannot be done, or not without the risk of a SIGBUS."""
+    hasher = blake3(max_threads=blake3.AUTO)
+    try:
+        with mmap.mmap(fd, size, prot=mmap.PROT_READ) as mapped, memoryview(mapped) as view:
+            for at in range(0, size, _WINDOW):
+                length = min(_WINDOW, size - at)
+                # Where the disk cannot be read, touching a page would end the process; this only fails.
+                mapped.madvise(_POPULATE_READ, at, length)
+                if at + length < size:
+                    os.posix_fadvise(fd, at + length, _WINDOW, os.POSIX_FADV_WILLNEED)
+                with view[at : at + length] as window:
+                    hasher.update(window)
+    except (OSError, ValueError, AttributeError):
+        return None
+    return Digest(hasher.digest(), size)

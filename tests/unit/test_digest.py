@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import mmap
+import os
 import shutil
 import subprocess
 
@@ -9,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from marin_cas import digest
 from marin_cas.digest import Digest, hash_file
 
 
@@ -22,6 +25,30 @@ def test_b3sum_prints_the_same(tmp_path, size):
         digest = hash_file(path, exclusive=exclusive)
         assert (digest.hex, digest.size) == (expected, size)
     assert Digest.of(path.read_bytes()) == digest
+
+
+@pytest.mark.parametrize("left", [0, 1 << 20, 65 << 20])
+def test_a_file_that_cannot_be_read_to_its_end_does_not_end_the_process(tmp_path, monkeypatch, left):
+    # A disk that fails below a mapping raises SIGBUS, as does a mapping beyond the end of its file.
+    path = tmp_path / "blob"
+    path.write_bytes(b"x")
+    os.truncate(path, 66 << 20)
+    real = mmap.mmap
+
+    def mapped_and_cut(*args, **named):
+        mapped = real(*args, **named)
+        os.truncate(path, left)
+        return mapped
+
+    monkeypatch.setattr(mmap, "mmap", mapped_and_cut)
+    assert hash_file(path, exclusive=True) == Digest.of(path.read_bytes())
+
+
+def test_without_a_kernel_that_can_map_safely_it_is_read(tmp_path, monkeypatch):
+    path = tmp_path / "blob"
+    path.write_bytes(bytes(3 << 20))
+    monkeypatch.setattr(digest, "_POPULATE_READ", 9999)
+    assert hash_file(path, exclusive=True) == Digest.of(bytes(3 << 20))
 
 
 @given(st.binary(max_size=100))
