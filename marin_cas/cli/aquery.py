@@ -66,6 +66,8 @@ def _record(standings: Standings, action: Action) -> dict[str, object]:
         "outcome": action.outcome,
         "key": key.hex if key else None,
         "fingerprint": action.fingerprint,
+        "provisional": action.provisional,
+        "unresolved": [str(need) for need in action.unresolved],
         "built": result is not None,
         "recipe": recipe,
         "inputs": {name: _input(standings, action, name) for name in action.inputs},
@@ -105,8 +107,10 @@ def _input(standings: Standings, action: Action, name: str) -> dict[str, object]
 def _lines(record: Mapping[str, object]) -> Iterator[str]:
     key, fingerprint = record["key"], record["fingerprint"]
     yield f"{record['action']}  ({record['rule']}, {record['location']})"
-    yield f"  key          {key or 'not known: an input is not built'}"
-    yield f"  fingerprint  {values.to_json(fingerprint)}"
+    missing = "marin.lock lacks what it needs" if record["provisional"] else "an input is not built"
+    yield f"  key          {key or f'not known: {missing}'}"
+    provisional = "  (provisional: run `marin lock`)" if record["provisional"] else ""
+    yield f"  fingerprint  {values.to_json(fingerprint)}{provisional}"
     yield f"  artifact     {record['artifact']}  ({record['outcome']}, {'built' if record['built'] else 'not built'})"
     for section in _SECTIONS:
         held = record[section]

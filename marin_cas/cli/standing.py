@@ -37,6 +37,8 @@ class Standings:
         return self.analysis.targets[label]
 
     def _look_up(self, action: Action) -> None:
+        if action.provisional:
+            return  # its recipe lacks what marin.lock does not say yet
         result = self.cache.fingerprints.get(action.fingerprint)
         if result is not None:
             self.keys[action.id], self.results[action.id] = result.key, result

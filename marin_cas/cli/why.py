@@ -57,8 +57,8 @@ def _lines(session: Session, decision: Decision) -> Iterator[str]:
     would = "is served" if decision.status == HIT else "would run"
     yield f"{action.id}  {would}: {reason.text()}"
     rows = [
-        ["key", decision.key.hex if decision.key else "not known until its inputs are built"],
-        ["fingerprint", action.fingerprint.hex()],
+        ["key", decision.key.hex if decision.key else _no_key(decision)],
+        ["fingerprint", action.fingerprint.hex() + ("  (provisional)" if action.provisional else "")],
         ["declared", str(action.location)],
     ]
     if decision.result is not None:
@@ -73,6 +73,11 @@ def _lines(session: Session, decision: Decision) -> Iterator[str]:
         yield from (f"    {change}" for change in reason.changes)
         if action.code and any(change.path == _CODE for change in reason.changes):
             yield f"  `{_CODE}` is what it runs of {', '.join(f'`{path}`' for path in action.code.paths)}"
+
+
+def _no_key(decision: Decision) -> str:
+    what = "marin.lock says what it stands for" if decision.action.provisional else "its inputs are built"
+    return f"not known until {what}"
 
 
 def _last_run(session: Session, label: Label, key: Digest) -> Iterator[str]:

@@ -18,8 +18,8 @@ from marin_cas.action import EXACT
 from marin_cas.cache.lease import LostLease
 from marin_cas.digest import Digest
 from marin_cas.disk import DISK, disk_problem
-from marin_cas.errors import BuildError, EnvironmentProblem, IntegrityError, Interrupted, MarinError
-from marin_cas.recipe import Recipe
+from marin_cas.errors import BuildError, EnvironmentProblem, IntegrityError, Interrupted, MarinError, RequestError
+from marin_cas.recipe import UNRESOLVED, Recipe
 from marin_cas.result import Cost, Output, Result
 from marin_cas.store.base import MissingBlob
 from marin_cas.tree.ingest import Ingested, ingest
@@ -229,7 +229,12 @@ class _Run:
             )
         if Digest.of(record) != self.request.key:
             raise IntegrityError(f"the recipe of `{self.request.label}` is not the one that its key names")
-        return Recipe.parse(record)
+        recipe = Recipe.parse(record)
+        if UNRESOLVED in recipe.params:
+            raise RequestError(
+                f"`{self.request.label}` needs what marin.lock does not say", hint="run `marin lock`, then build again"
+            )
+        return recipe
 
     def _put_record(self, recipe: Recipe) -> None:
         if self.request.record:
