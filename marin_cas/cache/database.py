@@ -1,4 +1,4 @@
-"""The SQLite file `state.db`: what can be learnt again by looking. Whatever is wrong with it, the answer is "not known".
+"""The SQLite file `state.db`: what can be learnt again by looking. Whatever is wrong with it, nothing is known.
 
 Rows are never believed for more than they prove: whoever reads them checks.
 """

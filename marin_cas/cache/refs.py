@@ -14,11 +14,12 @@ from marin_cas.store.temporary import Temporary
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """`name` is `name@version`; `label` is the target that declares it."""
+    """`name` is `name@version`; `label` is the target that declares it. What is `published` is kept."""
 
     name: str
     fingerprint: bytes
     label: str = ""
+    published: bool = False
 
 
 class Refs:
@@ -63,6 +64,7 @@ def _parse(data: bytes | None) -> Ref | None:
         return None
     try:
         fields = json.loads(data)
-        return Ref(str(fields["name"]), bytes.fromhex(fields["fingerprint"]), str(fields["label"]))
+        published = fields.get("published") is True
+        return Ref(str(fields["name"]), bytes.fromhex(fields["fingerprint"]), str(fields["label"]), published)
     except (ValueError, TypeError, KeyError):
         return None

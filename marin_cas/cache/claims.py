@@ -1,0 +1,98 @@
+"""Who holds which blob: a count for each, and what is freed when a holder lets go.
+
+A blob is held by runs and by trees that are held; a tree holds each blob as often as it names it. So the bytes that are
+freed are exactly those that nobody else holds, whatever is shared.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable
+
+from marin_cas.cache.nodes import Nodes
+
+
+class Claims:
+    """`kept` marks blobs that stay in any case, with all below them: they are not counted. `probe(n)` is the number of
+    bytes that deleting a blob gives back, None when it may not be deleted; `leaves(n)` is told before that of the last
+    holder of `n` that names it directly. `freed` is the sum so far."""
+
+    def __init__(
+        self,
+        nodes: Nodes,
+        kept: bytearray,
+        probe: Callable[[int], int | None],
+        leaves: Callable[[int], object] = lambda n: None,
+    ) -> None:
+        self.nodes, self.kept, self._probe, self._leaves = nodes, kept, probe, leaves
+        self.counts = array("I", bytes(4 * len(nodes)))
+        self.freed = 0
+
+    def claim(self, tops: Iterable[int]) -> None:
+        """A holder more of each of these blobs."""
+        counts, kept, below = self.counts, self.kept, self.nodes.below
+        stack = list(tops)
+        while stack:
+            n = stack.pop()
+            if kept[n]:
+                continue
+            counts[n] += 1
+            if counts[n] == 1:
+                stack.extend(below(n))
+
+    def release(self, tops: Iterable[int]) -> array[int]:
+        """A holder less: the blobs that nobody holds now, a tree before what it names.
+
+        One that may not be deleted stays held, and so does what it names.
+        """
+        counts, kept, nodes = self.counts, self.kept, self.nodes
+        freed = array("I")
+        stack = list(tops)
+        for n in stack:
+            if counts[n] == 1 and not kept[n]:
+                self._leaves(n)
+        while stack:
+            n = stack.pop()
+            if kept[n]:
+                continue
+            if counts[n] > 1:
+                counts[n] -= 1
+                continue
+            if nodes.files[n]:
+                size = self._probe(n)
+                if size is None:
+                    continue
+                freed.append(n)
+                self.freed += size
+            counts[n] = 0
+            stack.extend(nodes.below(n))
+        return freed
+
+    def take_back(self, tops: Iterable[int]) -> int:
+        """As `claim`, after a `release`; returns the bytes that are not freed any more."""
+        counts, kept, nodes = self.counts, self.kept, self.nodes
+        bytes_ = 0
+        stack = list(tops)
+        while stack:
+            n = stack.pop()
+            if kept[n]:
+                continue
+            counts[n] += 1
+            if counts[n] == 1:
+                bytes_ += (self._probe(n) or 0) if nodes.files[n] else 0
+                stack.extend(nodes.below(n))
+        self.freed -= bytes_
+        return bytes_
+
+    def shares(self) -> array[float]:
+        """For each blob its bytes and a part of those below it: what several hold is divided among them evenly."""
+        nodes, counts, kept = self.nodes, self.counts, self.kept
+        taken = zip(nodes.sizes, nodes.files, strict=True)
+        share = array("d", [size * files.bit_count() if size > 0 else 0 for size, files in taken])
+        for n in nodes.folders:
+            if counts[n] and not kept[n]:
+                share[n] += sum(share[c] / counts[c] for c in nodes.below(n) if not kept[c])
+        return share
+
+    def share_of(self, tops: Iterable[int], share: array[float]) -> float:
+        return sum(share[n] / self.counts[n] for n in tops if not self.kept[n] and self.counts[n])

@@ -1,0 +1,99 @@
+"""The entries of `trees/`, which people see through `out/`: whose copy each is, and what leads to it."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Container, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+
+from marin_cas.disk import StrPath
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """`entries` maps the hex of a digest to the names of its copies below `trees`: `<hex>`, `<hex>.file`."""
+
+    trees: str
+    entries: dict[str, list[str]]
+
+    @classmethod
+    def of(cls, root: StrPath) -> Copies:
+        trees = f"{os.fspath(root)}/trees"
+        entries: dict[str, list[str]] = {}
+        for name in _names(trees):
+            hexed = name.removesuffix(".file")
+            if len(hexed) == 64:
+                entries.setdefault(hexed, []).append(name)
+        return cls(trees, entries)
+
+    def files(self, name: str) -> Iterator[os.stat_result]:
+        """The regular files of a copy, once for each of their names there."""
+        return _files(f"{self.trees}/{name}")
+
+    def own_bytes(self, name: str) -> int:
+        """The bytes that only this copy has. A tree's files are the store's, by another name or by shared blocks."""
+        return lone_bytes(f"{self.trees}/{name}") if name.endswith(".file") else 0
+
+    def young(self, name: str, before: int) -> bool:
+        """Whether a copy was made since that moment (ns)."""
+        with suppress(FileNotFoundError):
+            return os.lstat(f"{self.trees}/{name}").st_ctime_ns >= before
+        return False
+
+
+def lone_bytes(path: str, inodes: Container[int] | None = None) -> int:
+    """The bytes of the regular files below a folder that have no name elsewhere; with `inodes`, of these only."""
+    return sum(f.st_size for f in _files(path) if f.st_nlink == 1 and (inodes is None or f.st_ino in inodes))
+
+
+def links(root: StrPath) -> dict[str, list[str]]:
+    """The links below `out/`, by the name of the copy that they lead to."""
+    root = os.fspath(root)
+    prefix = os.path.join(os.path.abspath(root), "trees", "")
+    found: dict[str, list[str]] = {}
+    pending = [f"{root}/out"]
+    while pending:
+        folder = pending.pop()
+        for name in _names(folder):
+            path = f"{folder}/{name}"
+            try:
+                target = os.path.normpath(os.path.join(folder, os.readlink(path)))
+            except OSError:
+                if os.path.isdir(path):
+                    pending.append(path)
+                continue
+            if os.path.abspath(target).startswith(prefix):
+                found.setdefault(os.path.abspath(target)[len(prefix) :].split("/")[0], []).append(path)
+    return found
+
+
+def folder_time(path: str) -> int:
+    """When something below a work folder was last changed, looking two levels deep; ns, 0 when it is gone."""
+    newest = 0
+    pending = [(path, 0)]
+    while pending:
+        at, depth = pending.pop()
+        with suppress(OSError):
+            found = os.lstat(at)
+            newest = max(newest, found.st_ctime_ns, found.st_mtime_ns)
+            if stat.S_ISDIR(found.st_mode) and depth < 2:
+                pending += [(f"{at}/{name}", depth + 1) for name in _names(at)]
+    return newest
+
+
+def _files(path: str) -> Iterator[os.stat_result]:
+    for folder, _, names in os.walk(path):
+        for name in names:
+            with suppress(FileNotFoundError):
+                found = os.lstat(f"{folder}/{name}")
+                if stat.S_ISREG(found.st_mode):
+                    yield found
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
