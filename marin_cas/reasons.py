@@ -87,6 +87,6 @@ _TEXT = {
     Code.SKIPPED: "needs `{failed}`, which failed",
     Code.NOT_STARTED: "the build stopped before its turn",
     Code.WAITED: "built meanwhile by {holder}",
-    Code.TAINTED_INPUT: "refused: {why}",
+    Code.TAINTED_INPUT: "{why}",
     Code.REFUSED: "not published: {why}",
 }

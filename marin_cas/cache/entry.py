@@ -156,6 +156,15 @@ class Standing:
         return tuple(run.result for run in self.others)
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """What people have decided about the choice: `tainted: ...`, `equated with ...`."""
+        taint, equated = self.taint, self.equated
+        notes = [] if taint is None else [f"tainted: {taint.said()}"]
+        if equated is not None and equated.result is not None:
+            notes.append(equated.result.note)
+        return tuple(notes)
+
+    @property
     def taint(self) -> Entry | None:
         """The first taint of the choice: why it is not served."""
         choice = self.choice

@@ -35,7 +35,7 @@ class Provenance:
     actions: ActionCache
     store: Store
     standings: dict[str, Standing] = field(default_factory=dict)
-    _reads: dict[str, frozenset[bytes] | None] = field(default_factory=dict)
+    _reads: dict[str, frozenset[bytes]] = field(default_factory=dict)
 
     def look(self, keys: Iterable[str]) -> bool:
         """Take these keys, in hex, into account too. False when all of them were known."""
@@ -47,17 +47,19 @@ class Provenance:
                 self._reads[key] = self._read_by(standing, standing.choice)
         return bool(new)
 
-    def _read_by(self, standing: Standing, choice: Run) -> frozenset[bytes] | None:
-        """None where the recipe is gone."""
-        if standing.equated is not None:
-            # It was made under another key, and whatever that one read: its own bytes are all there is to vouch for.
-            return frozenset(_outputs(choice.result))
+    def _read_by(self, standing: Standing, choice: Run) -> frozenset[bytes]:
+        """The digests that it was made from; all keys below it where the recipe is gone."""
+        if standing.equated is not None and standing.equated.source is not None:
+            # It was made under another key: what its own key reads has nothing to do with it.
+            return frozenset({_run_token(standing.equated.source.hex, choice.result)})
         try:
             record = self.store.read(choice.result.key)
-            inputs = () if record is None else Recipe.parse(record).inputs.values()
+            inputs = None if record is None else Recipe.parse(record).inputs.values()
         except (EncodingError, IntegrityError):
-            return None
-        return None if record is None else frozenset(i.digest.hash for i in inputs if isinstance(i, Input))
+            inputs = None
+        if inputs is None:
+            return frozenset(choice.result.producer_keys)
+        return frozenset(source.digest.hash for source in inputs if isinstance(source, Input))
 
     def tainted(self) -> Mapping[str, Blame]:
         """Those of the keys whose choice is tainted, or made from something that is, each with why."""
@@ -65,64 +67,79 @@ class Provenance:
 
 
 class _Search:
-    """From tainted results up. A digest is bad when a bad result made it and no sound one did."""
+    """From the ground up: bytes are sound when nobody here made them, or when some run did that is not tainted and read
+    only what is sound. A key that reads the very bytes that it makes vouches for nothing."""
 
-    def __init__(self, standings: Mapping[str, Standing], reads: Mapping[str, frozenset[bytes] | None]) -> None:
+    def __init__(self, standings: Mapping[str, Standing], reads: Mapping[str, frozenset[bytes]]) -> None:
         self.standings = standings
-        self.bad: dict[str, Blame] = {}
-        self.suspect: dict[bytes, Blame] = {}
-        self.vouched: dict[bytes, int] = {}
+        self.reads = reads
         self.readers: dict[bytes, list[str]] = {}
-        self.blind = [key for key, digests in reads.items() if digests is None]
-        for key, digests in reads.items():
-            for digest in digests or ():
-                self.readers.setdefault(digest, []).append(key)
+        for key, tokens in reads.items():
+            for token in tokens:
+                self.readers.setdefault(token, []).append(key)
 
     def run(self) -> Mapping[str, Blame]:
-        tainted = {key: standing for key, standing in self.standings.items() if standing.taints}
-        if not tainted:
+        if not any(standing.taints for standing in self.standings.values()):
             return {}
-        for standing in self.standings.values():
-            if standing.served is not None and standing.equated is None:
-                for digest in _outputs(standing.served.result):
-                    self.vouched[digest] = self.vouched.get(digest, 0) + 1
-        pending: deque[bytes] = deque()
-        for key, standing in sorted(tainted.items()):
+        sound = self._sound()
+        bad: dict[str, Blame] = {}
+        pending: deque[tuple[bytes, Blame]] = deque()
+        for key, standing in sorted(self.standings.items()):
             for taint in standing.taints:
                 blame = Blame(key, taint.run.result, taint.entry)
                 if standing.taint is taint.entry:
-                    self.bad[key] = blame
-                for digest in _outputs(taint.run.result):
-                    self.suspect.setdefault(digest, blame)
-                    pending.append(digest)
+                    bad[key] = blame
+                pending += [(token, blame) for token in _tokens(key, standing, taint.run)]
         while pending:
-            self._spread(pending)
-            for key in self.blind:
-                choice = self.standings[key].choice
-                below = () if choice is None else (k.hex() for k in choice.result.producer_keys)
-                if key not in self.bad and (cause := next((k for k in below if k in self.bad), None)):
-                    self._condemn(key, self.bad[cause], pending)
-        return self.bad
+            token, blame = pending.popleft()
+            for key in self.readers.get(token, ()):
+                if key not in sound and key not in bad:
+                    bad[key] = blame
+                    standing = self.standings[key]
+                    pending += [(made, blame) for run in _runs(standing) for made in _tokens(key, standing, run)]
+        return bad
 
-    def _spread(self, pending: deque[bytes]) -> None:
-        while pending:
-            digest = pending.popleft()
-            if self.vouched.get(digest):
-                continue
-            for key in self.readers.get(digest, ()):
-                if key not in self.bad:
-                    self._condemn(key, self.suspect[digest], pending)
+    def _sound(self) -> set[str]:
+        """The keys that read only sound bytes."""
+        made = {
+            t
+            for key, standing in self.standings.items()
+            for run in _runs(standing)
+            for t in _tokens(key, standing, run)
+        }
+        waits = {key: len(tokens & made) for key, tokens in self.reads.items()}
+        sound = {key for key, count in waits.items() if not count}
+        ready = deque(sorted(sound))
+        known: set[bytes] = set()
+        while ready:
+            key = ready.popleft()
+            standing = self.standings[key]
+            tainted = {taint.run.n for taint in standing.taints}
+            tokens = {t for run in _runs(standing) if run.n not in tainted for t in _tokens(key, standing, run)}
+            for token in tokens - known:
+                known.add(token)
+                for reader in self.readers.get(token, ()):
+                    waits[reader] -= 1
+                    if not waits[reader]:
+                        sound.add(reader)
+                        ready.append(reader)
+        return sound
 
-    def _condemn(self, key: str, blame: Blame, pending: deque[bytes]) -> None:
-        self.bad[key] = blame
-        standing = self.standings[key]
-        if standing.served is not None and standing.equated is None:
-            for digest in _outputs(standing.served.result):
-                self.vouched[digest] -= 1
-        for result in (*(() if standing.choice is None else (standing.choice.result,)), *standing.attempts):
-            for digest in _outputs(result):
-                self.suspect.setdefault(digest, blame)
-                pending.append(digest)
+
+def _runs(standing: Standing) -> tuple[Run, ...]:
+    return standing.others if standing.choice is None else (standing.choice, *standing.others)
+
+
+def _tokens(key: str, standing: Standing, run: Run) -> list[bytes]:
+    """What others may depend on of a run: its outputs; the key, where it is not known what they read; all of it, where
+    they were equated with it."""
+    own = [bytes.fromhex(key), _run_token(key, run.result)]
+    # An equated result vouches for no bytes: the run that it was taken from does.
+    return own if standing.equated is not None and run == standing.choice else [*own, *_outputs(run.result)]
+
+
+def _run_token(key: str, result: Result) -> bytes:
+    return b"".join([bytes.fromhex(key), *sorted(output.digest.hash for output in result.outputs.values())])
 
 
 def _outputs(result: Result) -> list[bytes]:

@@ -139,17 +139,21 @@ class _Command:
     def _dry_run(self, roots: tuple[Label, ...]) -> int:
         from marin_cas.scheduler.local import LocalCache
         from marin_cas.scheduler.plan import plan
+        from marin_cas.scheduler.report import exit_code
         from marin_cas.ui import dryrun, values
 
-        made = plan(self.analysis, roots, LocalCache(self.session.cache), self._plan_options())
+        local = LocalCache(self.session.cache, self.session.root)
+        made = plan(self.analysis, roots, local, self._plan_options())
         if self.json:
             out.data(values.dumps([decision.to_json() for decision in made.decisions.values()]))
-            return EXIT_OK
-        for line in dryrun.lines(made):
-            out.data(line)
-        if not self.options["quiet"]:
-            out.note(dryrun.total(made))
-        return EXIT_OK
+        else:
+            for line in dryrun.lines(made):
+                out.data(line)
+            if not self.options["quiet"]:
+                out.note(dryrun.total(made))
+        for error in (refused := made.errors):
+            out.note(error.render())
+        return exit_code(list(refused), interrupted=False)
 
     def _build(self, roots: tuple[Label, ...]) -> int:
         from marin_cas.disk import disk_problems
@@ -164,7 +168,7 @@ class _Command:
 
         session, options = self.session, self.options
         cache = session.cache
-        local = LocalCache(cache)
+        local = LocalCache(cache, session.root)
         trace = Trace()
         display = progress("none" if options["quiet"] else session.config.progress, verbose=options["verbose"])
         executor = LocalExecutor(cache, session.root)

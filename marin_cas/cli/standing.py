@@ -14,6 +14,7 @@ from marin_cas.digest import Digest
 from marin_cas.label import Label
 from marin_cas.recipe import Input
 from marin_cas.result import Result
+from marin_cas.scheduler.local import LocalCache
 
 
 @dataclass(slots=True)
@@ -24,6 +25,10 @@ class Standings:
     cache: Cache
     keys: dict[str, Digest] = field(default_factory=dict)
     results: dict[str, Result] = field(default_factory=dict)
+    lookup: LocalCache = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.lookup = LocalCache(self.cache)
 
     @classmethod
     def of(cls, session: Session, labels: Iterable[Label]) -> Standings:
@@ -39,7 +44,7 @@ class Standings:
     def _look_up(self, action: Action) -> None:
         if action.provisional:
             return  # its recipe lacks what marin.lock does not say yet
-        result = self.cache.fingerprints.get(action.fingerprint)
+        result = self.lookup.by_fingerprint(action.fingerprint)
         if result is not None:
             self.keys[action.id], self.results[action.id] = result.key, result
             return
@@ -47,7 +52,7 @@ class Standings:
         if all(name in built for name, source in action.inputs.items() if isinstance(source, Built)):
             key = action.recipe(built).key()
             self.keys[action.id] = key
-            if (result := self.cache.actions.result(key)) is not None:
+            if (result := self.lookup.by_key(key)) is not None:
                 self.results[action.id] = result
 
     def inputs(self, action: Action) -> dict[str, Input]:

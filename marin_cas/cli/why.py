@@ -15,10 +15,12 @@ from marin_cas.errors import RequestError
 from marin_cas.label import Label
 from marin_cas.result import Result
 from marin_cas.scheduler.local import LocalCache
-from marin_cas.scheduler.plan import HIT, Decision, Plan, plan
+from marin_cas.scheduler.plan import HIT, MISS, REFUSED, SKIP, Decision, Plan, plan
+from marin_cas.tree.walk import first_missing
 from marin_cas.ui import dryrun, out, values, words
 
 _MOST = 30
+_WOULD = {HIT: "is served", MISS: "would run", SKIP: "would be skipped", REFUSED: "is refused"}
 _CODE = "params.code"
 
 
@@ -41,12 +43,13 @@ def command(label: str, define: tuple[str, ...], profile: str | None, output: st
             where=analysis.targets[target].target.location,
             hint=f"`marin query deps {target}` shows what it stands for",
         )
-    made = plan(analysis, [target], LocalCache(session.cache))
+    local = LocalCache(session.cache, session.root)
+    made = plan(analysis, [target], local)
     if output == "json":
         out.data(values.dumps([_record(session, decision) for decision in made.decisions.values()]))
         return
     blocks = ["\n".join(_lines(session, made.decisions[id])) for id in own if id in made.decisions]
-    below = list(_below(made, own))
+    below = list(_below(session, made, own))
     if below:
         blocks.append("\n".join(["it needs:", *(f"  {line}" for line in below)]))
     out.data("\n\n".join(blocks))
@@ -54,20 +57,21 @@ def command(label: str, define: tuple[str, ...], profile: str | None, output: st
 
 def _lines(session: Session, decision: Decision) -> Iterator[str]:
     action, reason = decision.action, decision.reason
-    would = "is served" if decision.status == HIT else "would run"
-    yield f"{action.id}  {would}: {reason.text()}"
+    yield f"{action.id}  {_WOULD[decision.status]}: {reason.text()}"
     rows = [
         ["key", decision.key.hex if decision.key else _no_key(decision)],
         ["fingerprint", action.fingerprint.hex() + ("  (provisional)" if action.provisional else "")],
         ["declared", str(action.location)],
     ]
     if decision.result is not None:
-        rows += _made(decision.result)
+        rows += [*_made(decision.result), *_hollow(session, decision)]
     elif (before := _before(session, action.id)) is not None:
         rows += [["before", f"key {before.key.short}"], *_made(before)]
     yield from (f"  {line}" for line in words.table(rows))
     if decision.key and decision.result is None:
         yield from (f"  {line}" for line in _last_run(session, action.label, decision.key))
+    if decision.error is not None and decision.error.hint:
+        yield f"  hint: {decision.error.hint}"
     if reason.changes:
         yield "  changed:"
         yield from (f"    {change}" for change in reason.changes)
@@ -78,6 +82,18 @@ def _lines(session: Session, decision: Decision) -> Iterator[str]:
 def _no_key(decision: Decision) -> str:
     what = "marin.lock says what it stands for" if decision.action.provisional else "its inputs are built"
     return f"not known until {what}"
+
+
+def _hollow(session: Session, decision: Decision) -> list[list[str]]:
+    """A row for each output of the result whose bytes are gone, with the first blob that is missing."""
+    found: list[list[str]] = []
+    for name, output in decision.result.outputs.items() if decision.result is not None else ():
+        blob = None if output.reporting else first_missing(session.cache.store, output.kind, output.digest)
+        if blob is not None:
+            found.append(
+                ["hollow", f"the bytes of `{name}` are gone (blob {blob.short}); its digest is used all the same"]
+            )
+    return found
 
 
 def _last_run(session: Session, label: Label, key: Digest) -> Iterator[str]:
@@ -121,22 +137,26 @@ def _before(session: Session, id: str) -> Result | None:
     return None
 
 
-def _below(made: Plan, own: tuple[str, ...]) -> Iterator[str]:
+def _below(session: Session, made: Plan, own: tuple[str, ...]) -> Iterator[str]:
     """A line for an action below that is in the plan, producers first."""
     decisions = [(id, decision) for id, decision in made.decisions.items() if id not in own]
     # Of very many, those that say something: what would run though it waits for nothing.
     if len(decisions) > _MOST:
         causes = [each for each in decisions if each[1].status != HIT and "input" not in each[1].reason.detail]
         decisions = causes or decisions
-    rows = [[decision.status, id, dryrun.name(decision), decision.reason.text()] for id, decision in decisions]
-    yield from words.table(rows[:_MOST])
-    if len(rows) > _MOST:
-        yield f"and {len(rows) - _MOST:,} more: `marin build -n` lists them"
+    rows: list[list[str]] = []
+    for id, decision in decisions[:_MOST]:
+        hollow = "; its bytes are gone" if decision.status == HIT and _hollow(session, decision) else ""
+        rows.append([decision.status, id, dryrun.name(decision), decision.reason.text() + hollow])
+    yield from words.table(rows)
+    if len(decisions) > _MOST:
+        yield f"and {len(decisions) - _MOST:,} more: `marin build -n` lists them"
 
 
 def _record(session: Session, decision: Decision) -> dict[str, object]:
     result = decision.result or _before(session, decision.action.id)
     found: dict[str, object] = {**decision.to_json(), "location": str(decision.action.location), "made": None}
+    found["hollow"] = bool(_hollow(session, decision))
     if result is not None:
         found["made"] = {
             "key": result.key.hex,
@@ -152,5 +172,6 @@ def _record(session: Session, decision: Decision) -> dict[str, object]:
             "cpu_s": result.cost.cpu_s,
             "max_rss": result.cost.max_rss,
             "outputs": {name: output.digest for name, output in result.outputs.items()},
+            "note": result.note,
         }
     return found

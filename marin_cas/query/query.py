@@ -6,7 +6,7 @@ a target stands before what it depends on, by falling height and then label; any
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from marin_cas.graph.loading import PackageLoader
@@ -36,10 +36,15 @@ def run(
     cwd_package: str = "",
     defines: Mapping[str, str] | None = None,
     profile: str | None = None,
+    *,
+    tainted: Callable[[], Iterable[Label]] = tuple,
 ) -> QueryResult:
-    """The answer to `expression`. Raises RequestError, with a caret where the expression is wrong."""
+    """The answer to `expression`. Raises RequestError, with a caret where the expression is wrong.
+
+    `tainted` is called when the expression asks for it, and gives the labels whose results are not to be trusted.
+    """
     parsed = parse(expression)
-    world = World(loader, cwd_package, defines or {}, profile, walks(parsed))
+    world = World(loader, cwd_package, defines or {}, profile, walks(parsed), tainted)
     evaluator = Evaluator(world, expression)
     evaluator.load(parsed)
     found = evaluator.evaluate(parsed, {})

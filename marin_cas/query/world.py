@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from marin_cas.graph.graph import Graph, load_graph
 from marin_cas.graph.loading import PackageLoader
@@ -15,7 +15,8 @@ _NOTHING: tuple[Label, ...] = ()
 
 
 class World:
-    """`closure` says whether the dependencies of what is named are loaded too."""
+    """`closure` says whether the dependencies of what is named are loaded too. `tainted` tells the labels whose
+    results are not to be trusted."""
 
     def __init__(
         self,
@@ -24,12 +25,14 @@ class World:
         defines: Mapping[str, str],
         profile: str | None,
         closure: bool,
+        tainted: Callable[[], Iterable[Label]] = tuple,
     ) -> None:
         self.loader = loader
         self._cwd = package
         self._defines = defines
         self._profile = profile
         self._closure = closure
+        self.tainted = tainted
         self._graph = Graph((), {}, {}, {}, {}, {})
         self._patterns: dict[str, tuple[Label, ...]] = {}
         self._loose: dict[Label, SourceFile] = {}

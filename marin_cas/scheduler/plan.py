@@ -80,6 +80,11 @@ class Plan:
         return tuple(d for d in self.decisions.values() if d.status == MISS)
 
     @property
+    def errors(self) -> tuple[MarinError, ...]:
+        """Why some of the actions may not run."""
+        return tuple(d.error for d in self.decisions.values() if d.error is not None)
+
+    @property
     def hits(self) -> tuple[Decision, ...]:
         return tuple(d for d in self.decisions.values() if d.status == HIT)
 

@@ -13,10 +13,11 @@ from marin_cas.query.verbs import (
     rdeps,
     siblings,
     somepath,
+    tainted,
     tests,
 )
 
 VERBS = {
     module.VERB.name: module.VERB
-    for module in (allpaths, attr, buildfiles, deps, filter, kind, labels, rdeps, siblings, somepath, tests)
+    for module in (allpaths, attr, buildfiles, deps, filter, kind, labels, rdeps, siblings, somepath, tainted, tests)
 }
