@@ -51,6 +51,17 @@ class LocalStore:
     def _name(self, hexed: str, executable: bool = False) -> str:
         return f"{self._base}/{hexed[:2]}/{hexed}.x" if executable else f"{self._base}/{hexed[:2]}/{hexed}"
 
+    def names(self, hexed: str) -> tuple[str, str]:
+        """The files in which the blob with that hash may be: plain and executable."""
+        return self._name(hexed), self._name(hexed, executable=True)
+
+    def known(self, hexed: str) -> Digest | None:
+        """The digest of the blob with that hash, by the length that its file has; None when absent."""
+        for name in self.names(hexed):
+            with disk_problems(name), suppress(FileNotFoundError):
+                return Digest(bytes.fromhex(hexed), os.stat(name).st_size)
+        return None
+
     def contains(self, digest: Digest) -> bool:
         name = self._name(digest.hex)
         return os.path.exists(name) or os.path.exists(name + ".x")
