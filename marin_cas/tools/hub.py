@@ -62,9 +62,7 @@ class Hub:
 
     @cached_property
     def endpoint(self) -> str:
-        from huggingface_hub import constants
-
-        return constants.ENDPOINT.rstrip("/")
+        return (os.environ.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
 
     @cached_property
     def _session(self) -> Any:

@@ -25,9 +25,12 @@ class Running:
     waits_for: str = ""
 
     def how_far(self) -> str:
-        """`120/1000 steps, loss 4.21`; empty when the tool told nothing."""
+        """`120/1000 steps, loss 4.21` or `1.5 MiB of 3.0 MiB`; empty when the tool told nothing."""
         if self.waits_for:
             return f"waits for {self.waits_for}"
+        if self.unit == "bytes":
+            parts = [words.size(int(self.done)) + (f" of {words.size(int(self.total))}" if self.total else "")]
+            return ", ".join([*parts, *(f"{name} {number(value)}" for name, value in self.fields.items())])
         unit = f" {self.unit}" if self.unit else ""
         parts = [f"{number(self.done)}/{number(self.total)}{unit}"] if self.total else []
         if not parts and self.done:
