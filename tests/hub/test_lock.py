@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from tests.hub.conftest import Beside
-from tests.hub.server import Fault, Hub
+from tests.hub.server import Fault
 
 FILES = {"README.md": b"# words\n", "data/train.txt": b"one two\n" * 20_000}
 DECLARED = 'hf_download(name = "words", hf_id = "me/words", revision = "{}")\n'
