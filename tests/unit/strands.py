@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from marin_cas.disk import Disk
 from marin_cas.store.faulty import FaultyDisk
@@ -105,28 +104,35 @@ class StrandClock:
 
 
 class StrandGate:
-    """The lock between users of blobs and the collector, where nobody may block: who has to wait pauses."""
+    """The gate, where nobody may block: who has to wait pauses. Whoever holds it may take a shared hold again."""
 
     def __init__(self) -> None:
-        self._shared = 0
-        self._exclusive = False
+        self._holders: list[object] = []
+        self._alone: object = None
 
     @contextmanager
     def shared(self) -> Iterator[None]:
-        while self._exclusive:
+        me = _me()
+        while self._alone not in (None, me):
             pause()
-        self._shared += 1
+        self._holders.append(me)
         try:
             yield
         finally:
-            self._shared -= 1
+            self._holders.remove(me)
 
     @contextmanager
-    def exclusive(self, *_: Any, **__: Any) -> Iterator[None]:
-        while self._exclusive or self._shared:
+    def exclusive(self) -> Iterator[None]:
+        me = _me()
+        assert self._alone is not me and me not in self._holders, "it would wait for itself"
+        while self._alone is not None or self._holders:
             pause()
-        self._exclusive = True
+        self._alone = me
         try:
             yield
         finally:
-            self._exclusive = False
+            self._alone = None
+
+
+def _me() -> object:
+    return getattr(_here, "strand", None) or threading.main_thread()

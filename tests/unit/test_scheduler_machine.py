@@ -14,12 +14,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from marin_cas.action import SAMPLED, Action, Built, OutputSpec, Resources
+from marin_cas.cache import cache as cache_module
 from marin_cas.cache.cache import Cache, open_cache
 from marin_cas.cache.heart import Heart
 from marin_cas.cache.holder import Holder
@@ -33,8 +35,9 @@ from marin_cas.scheduler.frontier import Frontier
 from marin_cas.scheduler.local import LocalCache
 from marin_cas.scheduler.runner import LocalRunner
 from marin_cas.scheduler.task import Control, End, Task
+from marin_cas.store.base import MissingBlob
 from marin_cas.store.process import Process
-from marin_cas.tree.walk import files
+from marin_cas.tree.walk import file_at, files
 from marin_cas.worker.attempt import Attempt, Cancel, Status
 from marin_cas.worker.execute import Orders, Worker, _Ended, _Run
 from marin_cas.worker.request import Request
@@ -50,6 +53,7 @@ GRAPH: Mapping[str, tuple[str, ...]] = {
 }
 NAMES = st.sampled_from(list(GRAPH))
 WHO = st.sampled_from([0, 1])
+PATIENCE = 2000  # disk calls, several times what a build makes
 STEPS = st.sampled_from([1, 3, 10, 40, 150, 600])
 
 
@@ -90,15 +94,17 @@ class World:
     made: dict[Digest, set[bytes]] = field(default_factory=dict)
     runs: int = 0
     processes: int = 0
+    taints: dict[bytes, int] = field(default_factory=dict)  # bytes of `wild` that are tainted, and since when
+    moment: int = 0
 
     def cache(self) -> tuple[Cache, Holder]:
         """The cache as a new process opens it, and that process."""
         self.processes += 1
-        cache = open_cache(self.root / "cache", strand_disk())
+        with mock.patch.object(cache_module, "Gate", lambda path: self.gate):
+            cache = open_cache(self.root / "cache", strand_disk())
         actions: Any = cache.actions
         actions._clock, actions._gone = self.clock, self.gone.__contains__
         actions.heart = Heart(cache.temporary.folder, interval_s=0)
-        cache.store.gate = self.gate
         return cache, Holder("ann", Process("box", "boot", "space", self.processes, 7), self.clock.now())
 
 
@@ -195,6 +201,7 @@ class Driver:
         self.runner = LocalRunner(world.root, self.cache, self.local, self.executor)
         self.runner.holder = self.holder
         self.preempted = False
+        self.began = world.moment
         self.actions = declared(world.editions)
         self.ok = False
         self.served: dict[str, Result] = {}
@@ -257,6 +264,8 @@ class Driver:
         assert found["deep/run.sh"].executable
         text = self.cache.store.read(found["text"].digest)
         assert text in self.world.made[result.key]
+        bad = [each for each, since in self.world.taints.items() if since < self.began and each in text]
+        assert not bad, f"{self.name} was made from {bad[0].decode()}, which is tainted"
 
 
 class Everything(RuleBasedStateMachine):
@@ -296,27 +305,56 @@ class Everything(RuleBasedStateMachine):
     def is_edited(self, name: str) -> None:
         self.world.editions[name] = 1 - self.world.editions[name]
 
-    @rule(who=WHO)
-    def is_preempted(self, who: int) -> None:
-        driver = self.drivers[who]
-        if driver is not None:
-            driver.preempted = True
-
-    @rule(who=WHO)
-    def is_killed(self, who: int) -> None:
-        driver = self.drivers[who]
-        if driver is not None:
+    @rule(name=st.sampled_from(["wild", "top", "mix"]))
+    def a_build_runs(self, name: str) -> None:
+        """A third one, while the others stand still; it may wait for them in vain."""
+        driver = self.new(name, accept_new=True)
+        if driver.strand.step(PATIENCE):
             driver.strand.kill()
             self.world.gone.add(driver.holder.process)
-            self.drivers[who] = None
 
-    @rule(who=WHO)
-    def is_taken_for_dead(self, who: int) -> None:
+    @rule(name=NAMES)
+    def is_tainted(self, name: str) -> None:
+        latest = self.cache.labels.latest(f"//x:{name}")
+        if latest is None or (result := self.cache.actions.result(latest.key)) is None:
+            return
+        self.world.moment += 1
+        assert self.cache.actions.taint(result.key, "bad", "ann") == result
+        if name == "wild" and (text := self.text(result)) is not None:
+            self.world.taints[text] = self.world.moment
+        self.world.moment += 1
+
+    @rule(name=NAMES)
+    def is_untainted(self, name: str) -> None:
+        latest = self.cache.labels.latest(f"//x:{name}")
+        if latest is None:
+            return
+        tainted = bool(self.cache.actions.standing(latest.key).taints)
+        assert self.cache.actions.untaint(latest.key, "good after all", "ann") == tainted
+        for text in self.world.made[latest.key]:
+            self.world.taints.pop(text, None)
+
+    def text(self, result: Result) -> bytes | None:
+        try:
+            entry = file_at(self.cache.store, result.outputs["data"].digest, "text")
+        except MissingBlob:
+            return None
+        return None if entry is None else self.cache.store.read(entry.digest)
+
+    @rule(who=WHO, how=st.sampled_from(["preempted", "killed", "taken for dead"]))
+    def has_bad_luck(self, who: int, how: str) -> None:
         driver = self.drivers[who]
-        if driver is not None:
-            self.world.gone.add(driver.holder.process)
+        if driver is None:
+            return
+        if how == "preempted":
+            driver.preempted = True
+            return
+        self.world.gone.add(driver.holder.process)
+        self.drivers[who] = None
+        if how == "killed":
+            driver.strand.kill()
+        else:
             self.zombies.append(driver)
-            self.drivers[who] = None
 
     @precondition(lambda self: self.zombies)
     @rule(steps=STEPS)
