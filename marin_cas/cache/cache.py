@@ -56,9 +56,13 @@ class Cache:
     def earlier_scratch(self, key: Digest, fence: str) -> tuple[Path, ...]:
         """The scratch folders of earlier leases of the key, newest first, to be read only."""
         folder = self.root / "scratch" / key.hex
+        return tuple(path for each in self.earlier_fences(key, fence) if (path := folder / each).is_dir())
+
+    def earlier_fences(self, key: Digest, fence: str) -> tuple[str, ...]:
+        """The fences of the leases of the key before that one, newest first."""
         fences = self.actions.standing(key).fences
         before = fences[: fences.index(fence)] if fence in fences else fences
-        return tuple(path for each in reversed(before) if (path := folder / each).is_dir())
+        return tuple(reversed(before))
 
     def discard_scratch(self, key: Digest) -> None:
         """Removes all scratch of a key; for the holder of its lease, once its result is safe."""

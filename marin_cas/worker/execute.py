@@ -112,11 +112,13 @@ class Worker:
     def _place(self, request: Request) -> Workplace:
         work = self.cache.work(request.key)
         earlier = () if request.fresh else tuple(self.cache.earlier_scratch(request.key, request.fence))
+        stale = tuple(work / fence for fence in self.cache.earlier_fences(request.key, request.fence))
         return Workplace(
             work / request.fence,
             tmp_folder(self.cache.temporary, request.fence),
             self.cache.scratch(request.key, request.fence),
             earlier,
+            stale,
         )
 
 

@@ -31,12 +31,14 @@ def tmp_folder(temporary: Temporary, fence: str) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Workplace:
-    """`work` is the tool's working directory. `earlier` are the scratch folders of earlier attempts, newest first."""
+    """`work` is the tool's working directory. `earlier` are the scratch folders of earlier attempts, newest first,
+    `stale` their work folders."""
 
     work: Path
     tmp: Path
     scratch: Path
     earlier: tuple[Path, ...]
+    stale: tuple[Path, ...]
 
     @property
     def log(self) -> Path:
@@ -44,7 +46,9 @@ class Workplace:
 
     def prepare(self, store: Store, request: Request, recipe: Recipe) -> None:
         """Lays it out and puts the inputs in. Raises MissingBlob, IntegrityError, EnvironmentProblem, OSError."""
-        self._remove_stale()
+        # Whoever had these was killed, or is about to notice that it lost the key. Never all that is there: if it was
+        # us who lost it and does not know yet, the work of a newer holder is there too.
+        _remove(self.stale)
         # Plain strings: joining paths would cost more than making them.
         work = str(self.work)
         for folder in (work, str(self.tmp), str(self.scratch)):
@@ -62,12 +66,6 @@ class Workplace:
             DISK.mkdir(f"{work}/earlier")
             for index, earlier in enumerate(self.earlier):
                 DISK.symlink(str(earlier), f"{work}/earlier/{index}")
-
-    def _remove_stale(self) -> None:
-        # The lease is ours, so whoever had these folders was killed, or is about to notice that it lost the key.
-        with contextlib.suppress(FileNotFoundError):
-            for name in os.listdir(self.work.parent):
-                _remove([self.work.parent / name])
 
     def tail(self) -> tuple[str, ...]:
         """The log's last lines."""

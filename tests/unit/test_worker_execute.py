@@ -679,10 +679,29 @@ def test_keep_work(bench):
 
 def test_what_a_killed_driver_left_is_removed_by_the_next_attempt(bench):
     bench.run("def go(ctx): 1 / 0")
-    stale = bench.cache.work(bench.lease.key) / "0123"
+    stale = bench.cache.work(bench.lease.key) / bench.lease.fence
     (stale / "out").mkdir(parents=True)
     bench.run("def go(ctx): 1 / 0")
     assert bench.left_over() == []
+
+
+def test_who_lost_the_key_without_knowing_leaves_the_new_holders_folders_alone(bench):
+    bench.run("def go(ctx): 1 / 0")
+    key = bench.lease.key
+    first = bench.cache.actions.acquire(key, bench.holder)
+    zombie = Request(key=key, label="//exp:x", fence=first.fence)
+    place = bench.executor._worker._place(zombie)
+    first.release()
+    second = bench.cache.actions.acquire(key, bench.holder)
+    theirs = bench.executor._worker._place(Request(key=key, label="//exp:x", fence=second.fence))
+    for folder in (theirs.work, theirs.scratch):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "file").write_text("theirs")
+    place.prepare(bench.cache.store, zombie, Recipe("function", 1))
+    place.remove_empty_scratch()
+    place.remove(bench.executor._worker.trash)
+    assert {place.work, place.scratch}.isdisjoint({theirs.work, theirs.scratch})
+    assert (theirs.work / "file").read_text() == (theirs.scratch / "file").read_text() == "theirs"
 
 
 def test_many_at_once(bench):
