@@ -153,7 +153,7 @@ class _Collecting:
         self._step()
         key = os.path.basename(leftover.path)
         with self.cache.gate.exclusive():
-            idle = not self._in_use(key) and folder_time(leftover.path) < self.plan.before
+            idle = not self._in_use(key) and folder_time(leftover.path) < self.plan.cutoff
             aside = self._aside(leftover.path) if idle else None
             if aside is not None and self._in_use(key):
                 # Its lease was taken between the two looks: it is put back before anybody has got that far.
@@ -184,7 +184,7 @@ class _Collecting:
                 led_to = links(self.cache.root)
                 for name in going[begin : begin + _STEP]:
                     path = f"{copies.trees}/{name}"
-                    if self._is_there(name) and (name in led_to or copies.young(name, self.plan.before)):
+                    if self._is_there(name) and (name in led_to or copies.young(name, self.plan.cutoff)):
                         continue
                     for link in led_to.get(name, ()):
                         self._unlink(link)

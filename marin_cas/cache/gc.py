@@ -63,9 +63,10 @@ class Item:
 class Plan:
     """`size` is what the cache has now, `freed` what the items give back. `lacking`: so much more than `max_size` would
     be left; then `holders` are the largest that hold it. `young`: bytes that would go, were they not used within the
-    grace time. `absent` are workspaces that cannot be found now: their roots count. `before` (ns, the file system's
-    clock) is the moment since which a blob counts as used. `copied` are inodes of blobs, each with the number of its
-    names in copies that go too."""
+    grace time. `absent` are workspaces that cannot be found now: their roots count. `cutoff` (ns, the file system's
+    clock) is when the grace time began, `before` the moment since which a blob counts as used: not after the first of
+    the runs that are under way began. `copied` are inodes of blobs, each with the number of its names in copies that
+    go too."""
 
     wanted: Wanted
     items: tuple[Item, ...]
@@ -75,6 +76,7 @@ class Plan:
     holders: tuple[tuple[str, int], ...]
     young: int
     absent: tuple[str, ...]
+    cutoff: int
     before: int
     copied: Mapping[int, int] = field(compare=False)
     inventory: Inventory = field(compare=False)
@@ -103,7 +105,7 @@ class _Planning:
                 f"the tree record `{self.nodes.damaged[0].short}` is damaged, so what it names is not known",
                 hint="`marin cache verify --repair` removes it, then collect again",
             )
-        cutoff = int((now - wanted.grace_s) * 1e9)
+        self.cutoff = cutoff = int((now - wanted.grace_s) * 1e9)
         # What a run that is under way has put into the store, nothing names yet.
         oldest = inventory.oldest_lease
         self.before = cutoff if oldest is None else min(cutoff, oldest)
@@ -120,7 +122,7 @@ class _Planning:
         counts = claims.counts
         loose = array("I", [n for n, files in enumerate(self.nodes.files) if files and not kept[n] and not counts[n]])
         garbage = self._garbage(loose)
-        folders = leftovers(self.cache, self.inventory, self.copies, self.before)
+        folders = leftovers(self.cache, self.inventory, self.copies, self.cutoff)
         size = self._size(folders)
         start = array("I", counts)
         order = [*self._ungraced(claims, free, folders), *self._aged(claims, free, folders)]
@@ -135,7 +137,7 @@ class _Planning:
         lacking = max(0, size - freed - limit) if limit is not None else 0
         return Plan(
             self.wanted, tuple(items), size, freed, lacking, tuple(self._holders()) if lacking else (),
-            self.probe.young, self._absent(), self.before, self.probe.names, self.inventory,
+            self.probe.young, self._absent(), self.cutoff, self.before, self.probe.names, self.inventory,
         )  # fmt: skip
 
     # What stays
