@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from marin_cas.cache.database import Database
 from marin_cas.digest import Digest
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 _GRAIN_NS = 50_000_000
 _COARSE_NS = 2_000_000_000
 _SECOND = 1_000_000_000
+_AT_ONCE = 500  # fewer than the variables that any SQLite takes in one question
 
 type _Key = tuple[int, int]
 type _Row = tuple[int, int, int, bytes]
@@ -40,9 +42,18 @@ class StatCache:
         key = _key(st)
         with self._lock:
             row = self._new.get(key) or self._select(key)
-        if row is None or row[:3] != (st.st_size, st.st_mtime_ns, st.st_ctime_ns) or len(row[3]) != 32:
-            return None
-        return Digest(row[3], st.st_size)
+        return _known(row, st)
+
+    def digests_of(self, looks: Sequence[os.stat_result]) -> list[Digest | None]:
+        """The same for many files at once."""
+        rows: dict[_Key, _Row] = {}
+        with self._lock:
+            for device in {st.st_dev for st in looks}:
+                inodes = [_signed(st.st_ino) for st in looks if st.st_dev == device]
+                for at in range(0, len(inodes), _AT_ONCE):
+                    rows.update(self._select_many(_signed(device), inodes[at : at + _AT_ONCE]))
+            rows.update(self._new)
+        return [_known(rows.get(_key(st)), st) for st in looks]
 
     def remember(self, path: str, st: os.stat_result, digest: Digest, taken_ns: int | None = None) -> None:
         """The file had this digest while its stat was `st`, which was taken at `taken_ns` on the wall clock."""
@@ -76,6 +87,22 @@ class StatCache:
     def _select(self, key: _Key) -> _Row | None:
         query = "SELECT size, mtime, ctime, hash FROM stats WHERE device = ? AND inode = ?"
         return self._database.ask(lambda database: database.execute(query, key).fetchone())
+
+    def _select_many(self, device: int, inodes: Sequence[int]) -> dict[_Key, _Row]:
+        marks = ", ".join("?" * len(inodes))
+        query = f"SELECT inode, size, mtime, ctime, hash FROM stats WHERE device = ? AND inode IN ({marks})"
+        found = self._database.ask(lambda database: database.execute(query, (device, *inodes)).fetchall())
+        return {(device, row[0]): row[1:] for row in found or ()}
+
+
+def _known(row: Sequence[Any] | None, st: os.stat_result) -> Digest | None:
+    if row is None:
+        return None
+    size, mtime, ctime, hash = row
+    if size != st.st_size or mtime != st.st_mtime_ns or ctime != st.st_ctime_ns:
+        return None
+    # Whoever wrote the row may have been wrong about its type.
+    return Digest(hash, size) if type(hash) is bytes and len(hash) == 32 else None
 
 
 def _key(st: os.stat_result) -> _Key:

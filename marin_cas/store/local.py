@@ -64,7 +64,7 @@ class LocalStore:
 
     def contains(self, digest: Digest) -> bool:
         name = self._name(digest.hex)
-        return os.path.exists(name) or os.path.exists(name + ".x")
+        return os.access(name, os.F_OK) or os.access(name + ".x", os.F_OK)
 
     def missing(self, digests: Iterable[Digest]) -> set[Digest]:
         return {digest for digest in digests if not self.contains(digest)}

@@ -31,7 +31,9 @@ def nest(leaves: Mapping[str, Leaf]) -> Nested:
     folders: dict[str, dict[str, Entry]] = {"": {}}
     for path, leaf in leaves.items():
         folder, _, name = path.rpartition("/")
-        problem = next((p for part in path.split("/") if (p := name_problem(part))), None)
+        # The names in a folder's path were looked at when its first file came.
+        parts = (name,) if folder and folder in folders else path.split("/")
+        problem = next((p for part in parts if (p := name_problem(part))), None)
         if problem:
             raise ValueError(f"`{path}` {problem}")
         entries = _folder(folders, folder, path)

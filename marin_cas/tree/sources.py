@@ -28,6 +28,10 @@ class Stats(Protocol):
         """The digest of a file whose stat is `st`, if it was hashed with that very stat."""
         ...
 
+    def digests_of(self, looks: Sequence[os.stat_result]) -> list[Digest | None]:
+        """The same for many files at once."""
+        ...
+
     def remember(self, path: str, st: os.stat_result, digest: Digest, taken_ns: int) -> None:
         """A file had this digest and, at `taken_ns` on the wall clock and until it was hashed, this stat."""
         ...
@@ -38,6 +42,9 @@ class NoStats:
 
     def digest_of(self, path: str, st: os.stat_result) -> Digest | None:
         return None
+
+    def digests_of(self, looks: Sequence[os.stat_result]) -> list[Digest | None]:
+        return [None] * len(looks)
 
     def remember(self, path: str, st: os.stat_result, digest: Digest, taken_ns: int) -> None:
         pass
@@ -55,7 +62,7 @@ def tree_of(
     root: Path | str, paths: Sequence[str], names: Sequence[str], stats: Stats = NO_STATS, store: Store | None = None
 ) -> Digest:
     """The digest of the tree in which `names[i]` is the workspace file `paths[i]`; with `store` it is kept there."""
-    leaves = {name: _leaf(root, path, stats) for path, name in zip(paths, names, strict=True)}
+    leaves = dict(zip(names, _leaves(root, paths, stats), strict=True))
     nested = _nest(leaves, paths, names)
     if store is not None:
         for path, name in zip(paths, names, strict=True):
@@ -109,6 +116,18 @@ def _nest(leaves: Mapping[str, Leaf], paths: Sequence[str], names: Sequence[str]
         return nest(leaves)
     except ValueError as error:
         raise RequestError(str(error)) from None
+
+
+def _leaves(root: Path | str, paths: Sequence[str], stats: Stats) -> list[Leaf]:
+    """The files in that order; what is known of them is asked for in one question."""
+    try:
+        looks = [os.stat(f"{root}/{path}") for path in paths]
+    except OSError:
+        return [_leaf(root, path, stats) for path in paths]  # one of them says which and why
+    return [
+        _leaf(root, path, stats) if digest is None else Leaf(digest, bool(look.st_mode & stat.S_IXUSR))
+        for path, look, digest in zip(paths, looks, stats.digests_of(looks), strict=True)
+    ]
 
 
 def _leaf(root: Path | str, relpath: str, stats: Stats) -> Leaf:

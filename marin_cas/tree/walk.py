@@ -7,15 +7,20 @@ from collections.abc import Iterator
 from marin_cas.digest import Digest
 from marin_cas.recipe import TREE
 from marin_cas.store.base import MissingBlob, Store
+from marin_cas.tree.children import children
 from marin_cas.tree.entries import DirEntry, FileEntry, Tree
 
 
 def read_tree(store: Store, digest: Digest, depth: int | None = None) -> Tree:
     """The tree with that digest. Raises MissingBlob, or IntegrityError for wrong bytes."""
+    return Tree.parse(_record(store, digest), depth)
+
+
+def _record(store: Store, digest: Digest) -> bytes:
     record = store.read(digest)
     if record is None:
         raise MissingBlob(digest, "a tree")
-    return Tree.parse(record, depth)
+    return record
 
 
 def blobs(store: Store, kind: str, digest: Digest) -> Iterator[Digest]:
@@ -23,17 +28,17 @@ def blobs(store: Store, kind: str, digest: Digest) -> Iterator[Digest]:
 
     Blobs need not be there, but a record that is gone raises MissingBlob when its turn comes, after it was given.
     """
-    seen = {digest}
+    seen = {digest.hash}
     stack = [(kind == TREE, digest)]
     while stack:
         is_tree, at = stack.pop()
         yield at
         if not is_tree:
             continue
-        for entry in read_tree(store, at).entries:
-            if isinstance(entry, FileEntry | DirEntry) and entry.digest not in seen:
-                seen.add(entry.digest)
-                stack.append((isinstance(entry, DirEntry), entry.digest))
+        for hash, size, is_folder in children(_record(store, at)):
+            if hash not in seen:
+                seen.add(hash)
+                stack.append((is_folder, Digest(hash, size)))
 
 
 def first_missing(store: Store, kind: str, digest: Digest) -> Digest | None:
@@ -41,12 +46,26 @@ def first_missing(store: Store, kind: str, digest: Digest) -> Digest | None:
 
     Presence is looked at, bytes are not; only records are read. Raises IntegrityError for a damaged record.
     """
-    try:
-        for blob in blobs(store, kind, digest):
-            if not store.contains(blob):
-                return blob
-    except MissingBlob as missing:
-        return missing.digest
+    if kind != TREE:
+        return None if store.contains(digest) else digest
+    seen = {digest.hash}
+    stack = [digest]
+    while stack:
+        at = stack.pop()
+        record = store.read(at)
+        if record is None:
+            return at
+        wanted: list[Digest] = []
+        for hash, size, is_folder in children(record):
+            if not is_folder:
+                wanted.append(Digest(hash, size))
+            elif hash not in seen:
+                seen.add(hash)
+                stack.append(Digest(hash, size))
+        # One question a folder, which for a store far away is one round trip.
+        absent = store.missing(wanted)
+        if absent:
+            return next(blob for blob in wanted if blob in absent)
     return None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,9 @@ class Counting:
 
     def digest_of(self, path: str, st: os.stat_result) -> Digest | None:
         return self.known.get((st.st_ino, st.st_size, st.st_mtime_ns, st.st_ctime_ns))
+
+    def digests_of(self, looks: Sequence[os.stat_result]) -> list[Digest | None]:
+        return [self.digest_of("", st) for st in looks]
 
     def remember(self, path: str, st: os.stat_result, digest: Digest, taken_ns: int) -> None:
         self.known[(st.st_ino, st.st_size, st.st_mtime_ns, st.st_ctime_ns)] = digest
