@@ -87,6 +87,7 @@ class Ended:
     fired: list[list[str]]
     calls: list[list[Any]]
     seconds: float
+    found: list[str]
 
 
 class Driver:

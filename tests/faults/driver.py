@@ -155,7 +155,7 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
         fired = [json.loads(line)["fired"] for line in said.splitlines()]
         told.seek(0)
         answer = {"status": status, "fired": fired, "seconds": time.monotonic() - began}
-        answer["calls"] = json.loads(told.read() or b"[]")
+        answer |= json.loads(told.read() or b'{"calls": [], "found": []}')
         for name, file in (("out", out), ("err", err)):
             file.seek(0)
             answer[name] = file.read().decode()
@@ -186,7 +186,8 @@ def _child(request: dict[str, Any], said: int, told: int) -> None:
         from marin_cas.cli.main import main
 
         code = main(request["args"])
-        os.write(told, json.dumps(watch.calls).encode())
+        answer = {"calls": watch.calls, "found": look(request["cache"], request["look"]) if "look" in request else []}
+        os.write(told, json.dumps(answer).encode())
         if request.get("trace"):
             with open(request["trace"], "wb") as file:
                 pickle.dump(watch.trace, file)
@@ -194,6 +195,49 @@ def _child(request: dict[str, Any], said: int, told: int) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
+
+
+def look(root: str, want: dict[str, Any]) -> list[str]:
+    """What is wrong with what a cache would serve.
+
+    `allowed` are the digests of outputs that each label was ever seen to have; `kept` are results, as key and digests
+    of outputs, that must be there with all their bytes.
+    """
+    from marin_cas.cache.cache import open_cache
+    from marin_cas.cache.listing import results
+    from marin_cas.digest import Digest
+    from marin_cas.recipe import Input, Recipe
+    from marin_cas.tree.walk import first_missing
+
+    cache, found = open_cache(root), []
+    for result in results(cache):
+        for name, output in result.outputs.items():
+            if str(output.digest) not in want["allowed"].get(result.label, ()):
+                found.append(f"{result.label}: its output `{name}` never was {output.digest.short}")
+    for key, outputs in want["kept"]:
+        result = cache.actions.result(Digest.parse(key))
+        if result is None or sorted(str(output.digest) for output in result.outputs.values()) != outputs:
+            found.append(f"the result of {key[:12]} is lost")
+        elif any(first_missing(cache.store, output.kind, output.digest) for output in result.outputs.values()):
+            found.append(f"{result.label}: bytes of {key[:12]} are lost")
+    for folder, _, names in os.walk(f"{root}/fp"):
+        for name in names:
+            result = cache.fingerprints.get(bytes.fromhex(name))
+            record = None if result is None else cache.store.read(result.key)
+            if result is None or record is None:
+                continue
+            read = {i.digest for i in Recipe.parse(record).inputs.values() if isinstance(i, Input)}
+            for producer in result.producer_keys:
+                hexed = producer.hex()
+                made = next((e for e in reversed(cache.actions.entries(hexed)) if e.state in ("done", "tainted")), None)
+                if made is not None and made.result is None:
+                    found.append(f"{result.label} is served by its fingerprint, made from the tainted {hexed[:12]}")
+                elif made is not None and made.result is not None:
+                    others = {o.digest for e in cache.actions.entries(hexed) if e.result for o in e.result.outputs.values()}
+                    new = {o.digest for o in made.result.outputs.values()}
+                    if read & (others - new):
+                        found.append(f"{result.label} is served by its fingerprint, made from what {hexed[:12]} was")
+    return found
 
 
 def _other_boot(boot: str) -> None:

@@ -1,0 +1,111 @@
+"""A power cut at any moment of a build, with any of what was not flushed lost: replayed from recorded traces.
+
+After it, as after another boot: the check of what is young leaves nothing wrong, no result yields bytes that its
+target never had, nothing that was flushed is lost, and the next build completes with the right bytes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import pickle
+import random
+import shutil
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from marin_cas.cache.cache import open_cache
+from marin_cas.cache.listing import results
+from tests.conftest import CAMPAIGN
+from tests.faults.conftest import TARGETS, Driver, Totals, assert_right, fresh
+from tests.faults.power import Cut, Trace, disks, last_sync, lay_out, pairs, prefixes, random_cut, singles
+
+pytestmark = pytest.mark.campaign
+
+BOOT = "another-boot"
+BUILD = ("build", "-j", "1", *TARGETS)
+
+
+class History:
+    """Commands that were run in a workspace, as one trace; what each target's outputs were, and what was flushed."""
+
+    def __init__(self, driver: Driver, root: Path) -> None:
+        self.driver, self.root = driver, root
+        self.trace = Trace(root / "cache")
+        self.marks = [0]
+        self.allowed: dict[str, list[str]] = {}
+        self.kept: list[tuple[str, list[str]]] = []
+
+    def run(self, *args: str) -> None:
+        file = self.root.parent / "trace"
+        self.driver.ok(self.root, *args, trace=os.fspath(file))
+        self.trace.take(pickle.loads(file.read_bytes()))
+        self.marks.append(len(self.trace.effects))
+        for result in results(open_cache(self.root / "cache")):
+            outputs = sorted(str(output.digest) for output in result.outputs.values())
+            self.allowed[result.label] = [*self.allowed.get(result.label, []), *outputs]
+
+    def keep(self) -> None:
+        """All that is published now was flushed before what follows."""
+        self.kept = [
+            (str(result.key), sorted(str(output.digest) for output in result.outputs.values()))
+            for result in results(open_cache(self.root / "cache"))
+        ]
+
+    def replay(self, cuts: Iterable[Cut], totals: Totals, after: Callable[[], None] | None) -> None:
+        """Each cut that leaves something new: verify, a look at all results, and then `after`."""
+        seen: set[Any] = set()
+        tried = 0
+        for cut in cuts:
+            tried += 1
+            base, left = disks(self.trace, cut)
+            # What lies there and since when: the check after a boot reads what is younger than the last sync.
+            state = (left.essence(), last_sync(self.trace.effects, cut.end))
+            if state in seen:
+                continue
+            seen.add(state)
+            fresh(self.root)
+            lay_out(base, left, self.root / "cache")
+            try:
+                look = {"allowed": self.allowed, "kept": self.kept if cut.end > self.marks[-2] else []}
+                verified = self.driver.ok(self.root, "cache", "verify", "--output", "json", boot=BOOT, look=look)
+                assert not json.loads(verified.out)["wrong"], verified.out
+                assert not verified.found, verified.found
+                if after is not None:
+                    after()
+            except BaseException:
+                self.explain(cut)
+                raise
+        totals.add("power cut", listed=len(seen), fired=len(seen))
+
+    def explain(self, cut: Cut) -> None:
+        for n in sorted({*cut.dropped, *cut.lost, *cut.torn}):
+            print(n, cut.lost.get(n, "torn" if n in cut.torn else "dropped"), self.trace.effects[n])
+        print(f"the end was at {cut.end}, the last sync at {last_sync(self.trace.effects, cut.end)}")
+        print(self.trace.effects[cut.end - 1])
+
+
+def sampled[T](cuts: Iterable[T], share: int) -> Iterable[T]:
+    """All in a campaign, otherwise one in `share`."""
+    return cuts if CAMPAIGN else itertools.islice(cuts, 0, None, share)
+
+
+def some_random(history: History, start: int, n: int) -> Iterable[Cut]:
+    return (random_cut(history.trace, start, random.Random(seed)) for seed in range(n))
+
+
+def test_a_first_build(driver: Driver, root: Path, totals: Totals) -> None:
+    history = History(driver, root)
+    history.run(*BUILD)
+
+    def builds() -> None:
+        driver.ok(root, *BUILD, boot=BOOT)
+        assert_right(root)
+
+    history.replay(sampled(prefixes(history.trace, 0), 12), totals, builds)
+    history.replay(sampled(singles(history.trace, [history.marks[-1] - 10]), 20), totals, builds)
+    history.replay(some_random(history, 0, 1000 if CAMPAIGN else 25), totals, builds)
