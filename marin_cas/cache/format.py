@@ -65,9 +65,9 @@ def open_format(root: StrPath, disk: Disk, temporary: Temporary, upgrades: Seque
 def _number(root: str, upgrades: Sequence[Step]) -> int | None:
     """The number of the cache there, 0 when it is from before there were numbers, None when there is no cache yet."""
     data = read_small(f"{root}/format")
-    # A power cut may leave a file without its bytes. A cache whose number was ever changed was flushed, so this is one
-    # that had the first number.
-    if data is None or not data.strip(b"\0"):
+    # A power cut may leave a file without its bytes or their end. A cache whose number was ever changed was flushed, so
+    # this is one that had the first number.
+    if data is None or _is_cut_short(data.rstrip(b"\0")):
         return _unnumbered(root)
     found = _LINE.fullmatch(data)
     if found is None:
@@ -82,6 +82,11 @@ def _number(root: str, upgrades: Sequence[Step]) -> int | None:
             hint=f"update marin-cas, or {_ELSEWHERE}",
         )
     return number
+
+
+def _is_cut_short(data: bytes) -> bool:
+    line = b"marin-cas cache "
+    return line.startswith(data) or (data.startswith(line) and data.removeprefix(line).isdigit())
 
 
 def _unnumbered(root: str) -> int | None:

@@ -44,7 +44,7 @@ def test_a_cache_from_before_there_were_numbers_is_taken_over(tmp_path: Path) ->
     assert again.store.read(digest) == b"kept"
 
 
-@pytest.mark.parametrize("left", [b"", b"\0" * 18], ids=["empty", "zeros"])
+@pytest.mark.parametrize("left", [b"", b"\0" * 18, b"marin-ca", b"marin-cas cache 1\0"])
 def test_what_a_power_cut_leaves_of_the_number_is_written_again(tmp_path: Path, left: bytes) -> None:
     open_cache(tmp_path)
     (tmp_path / "format").write_bytes(left)
@@ -62,7 +62,7 @@ def test_a_newer_cache_is_refused_before_anything_is_written(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    "text", ["marin-cas cache one\n", "restic 2\n", LINE + LINE, LINE[:-1], "\n", "marin-cas cache "]
+    "text", ["marin-cas cache one\n", "restic 2\n", LINE + LINE, "marin-cas cache 1 ", "\n", "1\n"]
 )
 def test_a_damaged_number_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "format").write_text(text)
