@@ -1,6 +1,7 @@
 """Data: what a user's function makes or fetches, trained tokenizers, and tokenized corpora."""
 
 load("@marin//rules:common.bzl", "FUNCTION_ATTRS", "TokenizedInfo", "TokenizerInfo", "TreeInfo", "artifact_name", "code_revision", "default_artifacts")
+load("@marin//rules:hub.bzl", "hub_tree", "url_tree")
 load("@marin//rules:resources.bzl", "cpu")
 
 def _run_function(ctx, inputs, settings = {}):
@@ -17,12 +18,49 @@ def _run_function(ctx, inputs, settings = {}):
     return [DefaultInfo(outputs = made), TreeInfo(artifact = made["files"])]
 
 def _raw_download(ctx):
-    return _run_function(ctx, {}, settings = {"network": True})
+    if bool(ctx.attr.function) == bool(ctx.attr.urls):
+        fail("provide exactly one of `function` and `urls`")
+    if ctx.attr.function:
+        return _run_function(ctx, {}, settings = {"network": True})
+    if ctx.attr.params:
+        fail("`params` are for a `function`")
+    files = url_tree(ctx, ctx.attr.urls)
+    return [DefaultInfo(outputs = {"files": files}), TreeInfo(artifact = files)]
 
 raw_download = rule(
     implementation = _raw_download,
-    doc = "A tree of files that a user's function fetches or makes from nothing but its parameters.",
-    attrs = FUNCTION_ATTRS,
+    doc = "A tree of files from URLs, or that a user's function fetches or makes from nothing but its parameters.",
+    attrs = FUNCTION_ATTRS | {
+        "function": attr.string(doc = "`path.py:name`, relative to the workspace: a function at the top level of that file"),
+        "urls": attr.string_list(
+            default = [],
+            doc = "instead of a function: `https://`, `http://`, `gs://`, `s3://` or `file://` URLs of files, or of folders " +
+                  "(ending in `/`), whose content is in marin.lock and alone bears identity",
+        ),
+    },
+)
+
+def _hf_download(ctx):
+    attrs = ctx.attr
+    files = hub_tree(ctx, attrs.hf_id, attrs.revision, repo_type = attrs.repo_type, globs = attrs.urls_glob)
+    return [DefaultInfo(outputs = {"files": files}), TreeInfo(artifact = files)]
+
+hf_download = rule(
+    implementation = _hf_download,
+    doc = "Files of a Hugging Face Hub repo at one commit, each checked against the hash that the commit has for it.",
+    attrs = {
+        "hf_id": attr.string(mandatory = True, doc = "the repo, `owner/name`"),
+        "revision": attr.string(
+            mandatory = True,
+            doc = "a commit's 40 digits; or the first 7 or more of them, a branch or a tag, which `marin lock` turns into one",
+        ),
+        "repo_type": attr.string(default = "dataset", values = ["dataset", "model", "space"], doc = "the type of repo"),
+        "urls_glob": attr.string_list(
+            default = [],
+            doc = "which files, such as `data/*.parquet` (`**` spans folders): each pattern must match; none: all files",
+        ),
+        "resources": attr.dict(bears = "execution", default = cpu(ram = "1g"), doc = "what an attempt needs"),
+    },
 )
 
 def _py_action(ctx):

@@ -1,7 +1,4 @@
-"""Files of the Hugging Face Hub: repos at one commit, and what is implied where a rule takes a Hub id."""
-
-load("@marin//rules:common.bzl", "TreeInfo")
-load("@marin//rules:resources.bzl", "cpu")
+"""What rules fetch from elsewhere: files of the Hugging Face Hub at one commit, and files behind URLs."""
 
 # What a fast tokenizer is made of; a repo has the first two, and some of the others.
 TOKENIZER_FILES = ["tokenizer.json", "tokenizer_config.json"]
@@ -36,30 +33,35 @@ def hub_tree(ctx, repo_id, revision, repo_type = "dataset", globs = [], optional
     )
     return made["files"]
 
-def _hf_download(ctx):
-    files = hub_tree(
-        ctx,
-        ctx.attr.hf_id,
-        ctx.attr.revision,
-        repo_type = ctx.attr.repo_type,
-        globs = ctx.attr.urls_glob,
-    )
-    return [DefaultInfo(outputs = {"files": files}), TreeInfo(artifact = files)]
+# An account is used where the environment has one; what everybody may read needs none.
+_BUCKET_SECRETS = ["AWS_ACCESS_KEY_ID?", "AWS_SECRET_ACCESS_KEY?", "AWS_SESSION_TOKEN?"]
 
-hf_download = rule(
-    implementation = _hf_download,
-    doc = "Files of a Hugging Face Hub repo at one commit, each checked against the hash that the commit has for it.",
-    attrs = {
-        "hf_id": attr.string(mandatory = True, doc = "the repo, `owner/name`"),
-        "revision": attr.string(
-            mandatory = True,
-            doc = "a commit's 40 digits; or the first 7 or more of them, a branch or a tag, which `marin lock` turns into one",
-        ),
-        "repo_type": attr.string(default = "dataset", values = ["dataset", "model", "space"], doc = "the type of repo"),
-        "urls_glob": attr.string_list(
-            default = [],
-            doc = "which files, such as `data/*.parquet` (`**` spans folders): each pattern must match; none: all files",
-        ),
-        "resources": attr.dict(bears = "execution", default = cpu(ram = "1g"), doc = "what an attempt needs"),
-    },
-)
+def url_tree(ctx, urls, name = "", resources = None):
+    """The tree of what URLs hold: files under their last name, and what lies under a prefix (it ends in `/`)."""
+    sources = {}
+    for url in urls:
+        if url.endswith("/"):
+            key, source = "prefix " + url, {"name": "", "manifest": ctx.lock.prefix(url)}
+        else:
+            content = ctx.lock.url(url)
+            key = url.split("?")[0].split("/")[-1]
+            if not key:
+                fail("`%s` does not say what its file is called" % url)
+            source = {"name": key, "content": content}
+        if key in sources:
+            fail("`%s` and `%s` would both be stored as `%s`" % (sources[key][0], url, key.removeprefix("prefix ")))
+        sources[key] = (url, source)
+    order = sorted(sources.keys())
+    made = ctx.actions.run(
+        name = name,
+        tool = "url_download",
+        revision = 1,
+        # Not the URLs: the same bytes from elsewhere are the same files.
+        params = {"sources": [sources[key][1] for key in order]},
+        outputs = {"files": "tree"},
+        settings = {"network": "fetch", "urls": [sources[key][0] for key in order]},
+        secrets = ctx.attr.secrets + [secret for secret in _BUCKET_SECRETS if secret.removesuffix("?") not in ctx.attr.secrets],
+        resources = resources,
+        toolchain = [],
+    )
+    return made["files"]

@@ -30,7 +30,7 @@ class Beside:
         self.mini, self.hub = mini, hub
 
     def declare(self, text: str) -> None:
-        load = 'load("@marin//rules:hub.bzl", "hf_download")\n'
+        load = 'load("@marin//rules:data.bzl", "hf_download")\n'
         self.mini.write({"exp/BUILD.marin": load + text})
 
     def run(self, *args: str, code: int | None = None, **env: str):

@@ -14,7 +14,7 @@ from tests.identity.space import lock
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 LOADS = """
-load("@marin//rules:hub.bzl", "hf_download")
+load("@marin//rules:data.bzl", "hf_download")
 """
 
 
