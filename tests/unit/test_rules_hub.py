@@ -14,7 +14,7 @@ from tests.identity.space import lock
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 LOADS = """
-load("@marin//rules:data.bzl", "hf_download")
+load("@marin//rules:data.bzl", "hf_download", "raw_download")
 """
 
 
@@ -58,3 +58,46 @@ def test_a_lock_entry_changes_what_it_is_for_and_nothing_else(tmp_path: Path) ->
     assert len({*prints[2].values(), prints[0]["main"]}) == 3, "what is open has a fingerprint of its own"
     assert [str(need) for need in open_.actions["//exp:main"].unresolved] == ["dataset me/words@main"]
     assert open_.actions["//exp:main"].provisional and not open_.actions["//exp:whole"].provisional
+
+
+@pytest.mark.parametrize(
+    ("attrs", "message"),
+    [
+        ("", "exactly one of `function` and `urls`"),
+        ('urls = ["https://h/a"], function = "f.py:f"', "exactly one of `function` and `urls`"),
+        ('urls = ["https://h/a"], params = {"a": 1}', "`params` are for a `function`"),
+        ('urls = ["htps://h/a"]', "did you mean `https`?"),
+        ('urls = ["raw/a.txt"]', "it begins with https://"),
+        ('urls = ["https://me:hidden@h/a"]', "a URL of `h` holds a user name or a password"),
+        ('urls = ["https://h/a/"]', "cannot be listed over https://"),
+        ('urls = ["gs:///a"]', "names no host or bucket"),
+        ('urls = ["file://a/b"]', "is not an absolute path"),
+        ('urls = ["gs://b/a/../c"]', "has a `.` or `..` in its path"),
+        ('urls = ["https://h/a b"]', "a fragment, a space, a quote or a backslash"),
+        ('urls = ["https://h/a#b"]', "a fragment, a space, a quote or a backslash"),
+        ('urls = ["https://h/?x=1"]', "does not say what its file is called"),
+        ('urls = ["https://h/a?x=1", "gs://b/c/a"]', "would both be stored as `a`"),
+    ],
+)
+def test_urls_that_cannot_be_are_refused(tmp_path: Path, attrs: str, message: str) -> None:
+    with pytest.raises(MarinError) as caught:
+        declared(tmp_path, f'raw_download(name = "t", {attrs})\n')
+    assert message in caught.value.render()
+    assert "exp/BUILD.marin:3" in caught.value.render()
+    assert "hidden" not in caught.value.render()
+
+
+def test_a_key_holds_what_is_at_a_url_and_not_the_url(tmp_path: Path) -> None:
+    content, other = "ab" * 32 + "-7", "cd" * 32 + "-7"
+    text = """
+raw_download(name = "one", urls = ["https://h/a", "gs://b/x/"])
+raw_download(name = "mirror", urls = ["gs://b/x/", "s3://elsewhere/far/a"])
+raw_download(name = "renamed", urls = ["https://h/b", "gs://b/x/"])
+raw_download(name = "other", urls = ["https://other/a", "gs://b/x/"])
+"""
+    urls = {"https://h/a": content, "s3://elsewhere/far/a": content, "https://h/b": content, "https://other/a": other}
+    locked = replace(lock(), url=urls, prefix={"gs://b/x/": f"{other}, 2 files, 9 bytes"})
+    found = declared(tmp_path, text, locked)
+    prints = {name: fingerprint(found, f"//exp:{name}") for name in ("one", "mirror", "renamed", "other")}
+    assert prints["one"] == prints["mirror"] and len(set(prints.values())) == 3
+    assert not found.actions["//exp:one"].provisional
