@@ -18,9 +18,10 @@ from pathlib import Path
 from marin_cas.digest import Digest
 from marin_cas.disk import DISK, Disk, StrPath, disk_problem
 from marin_cas.label import Label
-from marin_cas.recipe import FILE
+from marin_cas.recipe import FILE, TREE
 from marin_cas.result import Output
-from marin_cas.store.base import MissingBlob, Store
+from marin_cas.store.base import MissingBlob
+from marin_cas.store.local import LocalStore
 from marin_cas.store.temporary import Temporary
 from marin_cas.tree.materialise import materialise
 
@@ -31,7 +32,9 @@ _COPY_UP_TO = 16 << 20
 class Links:
     """Publishes outputs where people find them. Nothing else reads these folders."""
 
-    def __init__(self, out: StrPath, trees: StrPath, store: Store, temporary: Temporary, disk: Disk = DISK) -> None:
+    def __init__(
+        self, out: StrPath, trees: StrPath, store: LocalStore, temporary: Temporary, disk: Disk = DISK
+    ) -> None:
         self._out = os.fspath(out)
         self._trees = os.fspath(trees)
         self._store = store
@@ -69,6 +72,38 @@ class Links:
     def materialised(self, name: str, output: Output) -> Path:
         """Where an output lies once it was materialised."""
         return Path(self._where(name, output))
+
+    def mend(self) -> tuple[int, int]:
+        """Lays out again what links of ours under `out/` lead to and is gone, and removes the links whose bytes the
+        store lacks; how many it laid and removed."""
+        laid = removed = 0
+        try:
+            for folder, folders, files in os.walk(self._out):
+                for place in (f"{folder}/{name}" for name in folders + files):
+                    if not os.path.islink(place) or os.path.exists(place):
+                        continue
+                    if self._lay_again(os.path.normpath(f"{folder}/{os.readlink(place)}")):
+                        laid += 1
+                    else:
+                        self._disk.unlink(place)
+                        removed += 1
+        except OSError as error:
+            raise disk_problem(error, self._out) from error
+        return laid, removed
+
+    def _lay_again(self, where: str) -> bool:
+        base, _, name = os.path.relpath(where, self._trees).partition("/")
+        try:
+            digest = self._store.known(base.removesuffix(".file"))
+        except ValueError:
+            return False
+        if digest is None or where != self._where(name, Output(FILE if name else TREE, digest)):
+            return False
+        try:
+            self._materialise(FILE if name else TREE, digest, where)
+        except MissingBlob:
+            return False
+        return True
 
     # Under trees/
 

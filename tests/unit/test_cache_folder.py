@@ -1,4 +1,4 @@
-"""A whole cache folder: small files, verify, usage, clean, scratch, and a reboot."""
+"""A whole cache folder: small files, usage, clean, scratch, and a reboot."""
 
 from __future__ import annotations
 
@@ -141,37 +141,7 @@ def test_small_files_on_a_full_disk(tmp_path: Path) -> None:
     assert cache.refs.get("a@1") == b"1" * 32
 
 
-# Verify, usage, clean
-
-
-def test_verify_finds_and_repairs(cache: Cache) -> None:
-    result = made(cache)
-    report = verify(cache)
-    assert report.ok and report.files == 2 and not report.wrong and not report.hollow and not report.entries
-    blob = cache.store.path(Digest.of(b"text"))
-    assert blob is not None
-    cache.links.publish(Label("exp", "x"), result.outputs)
-    blob.chmod(0o644)
-    blob.write_bytes(b"TEXT")
-    blob.chmod(0o444)  # the mode proves nothing
-    told: list[tuple[int, int]] = []
-    report = verify(cache, progress=lambda done, total: told.append((done, total)))
-    assert not report.ok and [wrong.digest for wrong in report.wrong] == [Digest.of(b"text").hex]
-    assert told[-1] == (2, 2)
-    assert verify(cache, sample=0.0).ok
-    report = verify(cache, repair=True)
-    assert report.ok and report.removed == 1
-    assert [(hollow.label, hollow.blob) for hollow in report.hollow] == [("//exp:x", Digest.of(b"text"))]
-    assert verify(cache).ok
-    # Nor does anybody see the wrong bytes any more.
-    assert cache.links.publish(Label("exp", "x"), result.outputs) == {}
-
-
-def test_verify_names_damaged_entries(cache: Cache) -> None:
-    made(cache)
-    path = cache.root / "ac" / KEY.hex[:2] / KEY.hex / "2"
-    path.write_bytes(b"")
-    assert verify(cache).entries == (str(path),)
+# Usage, clean
 
 
 def test_usage(cache: Cache) -> None:
