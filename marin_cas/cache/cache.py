@@ -96,8 +96,8 @@ def open_cache(root: StrPath, disk: Disk = DISK) -> Cache:
         temporary.sweep()
     gate = Gate(root / "gc.lock")
     store = LocalStore(root / "cas", disk, temporary, gate)
-    durable.recheck(root, store, disk, temporary)
     actions = ActionCache(root / "ac", temporary, disk)
+    durable.recheck(root, store, gate, actions, disk, temporary)
     return Cache(
         root,
         disk,
