@@ -7,6 +7,7 @@ does nothing to the disk any more, as after `kill -9`: not even its `finally` bl
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -87,16 +88,17 @@ def strand_disk() -> Disk:
 
 
 class StrandClock:
-    """Time that only the test moves, but for those who wait: for them a moment passes, and others go on."""
+    """Time that only the test moves, but for those who wait: for them a moment passes, and others go on. What is
+    written down is the real time, as in the stamps of files."""
 
     def __init__(self) -> None:
-        self.time = 1_000_000.0
+        self.time = 0.0
 
     def monotonic(self) -> float:
         return self.time
 
     def now(self) -> float:
-        return self.time
+        return time.time()
 
     def sleep(self, seconds: float) -> None:
         self.time += seconds
@@ -109,6 +111,11 @@ class StrandGate:
     def __init__(self) -> None:
         self._holders: list[object] = []
         self._alone: object = None
+
+    @property
+    def open(self) -> bool:
+        """Nobody holds it, so that the test itself, which cannot pause, may."""
+        return self._alone is None and not self._holders
 
     @contextmanager
     def shared(self) -> Iterator[None]:

@@ -18,13 +18,16 @@ from unittest import mock
 
 import hypothesis.strategies as st
 from hypothesis import settings
-from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from marin_cas.action import SAMPLED, Action, Built, OutputSpec, Resources
 from marin_cas.cache import cache as cache_module
 from marin_cas.cache.cache import Cache, open_cache
+from marin_cas.cache.collect import collect
+from marin_cas.cache.gc import Wanted, plan
 from marin_cas.cache.heart import Heart
 from marin_cas.cache.holder import Holder
+from marin_cas.cache.roots import Pin
 from marin_cas.cache.verify import verify
 from marin_cas.digest import Digest
 from marin_cas.errors import Interrupted, Location, MarinError
@@ -37,7 +40,7 @@ from marin_cas.scheduler.runner import LocalRunner
 from marin_cas.scheduler.task import Control, End, Task
 from marin_cas.store.base import MissingBlob
 from marin_cas.store.process import Process
-from marin_cas.tree.walk import file_at, files
+from marin_cas.tree.walk import file_at, files, first_missing
 from marin_cas.worker.attempt import Attempt, Cancel, Status
 from marin_cas.worker.execute import Orders, Worker, _Ended, _Run
 from marin_cas.worker.request import Request
@@ -217,8 +220,9 @@ class Driver:
         node = frontier.nodes[f"//x:{self.name}"]
         self.ok = node.settled and node.result is not None and "data" in node.complete
         self.served = {id: n.result for id, n in frontier.nodes.items() if n.settled and n.result is not None}
-        if self.ok:
+        if self.ok and node.result is not None:
             self.check(node.result)
+            self.cache.roots.register("/w", f"//x:{self.name}", [node.result.key])
 
     def run(self, frontier: Frontier) -> bool:
         replaced = False
@@ -256,9 +260,8 @@ class Driver:
                 frontier.fail(id)
         return False
 
-    def check(self, result: Result | None) -> None:
+    def check(self, result: Result) -> None:
         """The bytes of the request, read as a user would: what some run of that very key gave."""
-        assert result is not None
         found = dict(files(self.cache.store, result.outputs["data"].digest))
         assert set(found) == {"text", "same", "deep/run.sh"}
         assert found["deep/run.sh"].executable
@@ -275,6 +278,8 @@ class Everything(RuleBasedStateMachine):
         self.drivers: list[Driver | None] = [None, None]
         self.zombies: list[Driver] = []
         self.all: list[Driver] = []
+        self.collector: Strand | None = None
+        self.pinned: dict[Digest, Result] = {}
         self.cache, _ = self.world.cache()
 
     @rule(who=WHO, name=NAMES, accept_new=st.booleans())
@@ -356,6 +361,43 @@ class Everything(RuleBasedStateMachine):
         else:
             self.zombies.append(driver)
 
+    @rule(steps=STEPS, everything=st.booleans())
+    def is_collected(self, steps: int, everything: bool) -> None:
+        """A collector begins, or goes on; it takes what it may for a budget of nothing, without any grace."""
+        if self.collector is None or self.collector.ended:
+            wanted = Wanted(grace_s=0, max_size=0 if everything else None)
+            self.collector = Strand("collector", lambda: collect(self.world.cache()[0], plan(self.cache, wanted)))
+        self.collector.step(steps)
+
+    @rule()
+    def the_collector_is_killed(self) -> None:
+        if self.collector is not None:
+            self.collector.kill()
+
+    @precondition(lambda self: self.world.gate.open)
+    @rule(name=NAMES, kept=st.booleans())
+    def is_pinned(self, name: str, kept: bool) -> None:
+        latest = self.cache.labels.latest(f"//x:{name}")
+        result = None if latest is None else self.cache.actions.result(latest.key)
+        if result is None:
+            return
+        if not kept:
+            self.cache.roots.unpin(result.key.hex)
+            self.pinned.pop(result.key, None)
+            return
+        self.cache.roots.pin(Pin(result.key.hex, (result.key,)))
+        if self.lacks(result) is None:
+            self.pinned[result.key] = result
+
+    def lacks(self, result: Result) -> Digest | None:
+        return first_missing(self.cache.store, TREE, result.outputs["data"].digest)
+
+    @invariant()
+    def what_is_pinned_is_whole(self) -> None:
+        for key, result in self.pinned.items():
+            if self.cache.actions.result(key) == result:
+                assert self.lacks(result) is None
+
     @precondition(lambda self: self.zombies)
     @rule(steps=STEPS)
     def a_zombie_wakes(self, steps: int) -> None:
@@ -372,12 +414,14 @@ class Everything(RuleBasedStateMachine):
                 if driver is not None:
                     driver.strand.kill()
                     self.world.gone.add(driver.holder.process)
-            assert verify(self.cache).ok
+            if self.collector is not None:
+                self.collector.kill()
+            assert verify(self.cache).left == 0
             last = self.new("top", accept_new=True)
             while last.strand.step(1000):
                 pass
             assert last.ok
-            assert verify(self.cache).ok
+            assert verify(self.cache).left == 0
         finally:
             for driver in self.all:
                 driver.executor.close()  # or its thread that removes work folders would be at it, too
