@@ -7,6 +7,7 @@ again when a result's turn comes, and only ever rise.
 from __future__ import annotations
 
 import heapq
+from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -44,10 +45,20 @@ def full_price(at: int, candidates: Sequence[Candidate], gone: Iterable[int]) ->
     return total
 
 
-def choose(candidates: Sequence[Candidate], claims: Claims, wanted: int) -> list[int]:
-    """The indices of what to give up, in that order, so that at least `wanted` bytes are freed if that is possible.
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Candidate `index` is given up; the blobs that this frees, and all bytes."""
 
-    `claims` holds the tops of every candidate that is free, and has let go of those of the chosen ones afterwards.
+    index: int
+    blobs: array[int]
+    bytes: int
+
+
+def choose(candidates: Sequence[Candidate], claims: Claims, wanted: int) -> tuple[list[Chosen], bool]:
+    """What to give up, in that order, so that at least `wanted` bytes are freed if that is possible.
+
+    `claims` holds the tops of every candidate that is free, and has let go of those of the chosen ones afterwards. True
+    stands for "the blobs of each are as they were when its turn came, and may be others now".
     """
     gone = {i for i, candidate in enumerate(candidates) if candidate.gone}
     share = claims.shares()
@@ -58,32 +69,35 @@ def choose(candidates: Sequence[Candidate], claims: Claims, wanted: int) -> list
             parts[i] = part
             heap.append((candidate.weight * full_price(i, candidates, gone) / part, candidate.used, i))
     heapq.heapify(heap)
-    chosen: list[int] = []
-    begin, loose = claims.freed, 0
-    while heap and claims.freed - begin + loose < wanted:
+    chosen: list[Chosen] = []
+    freed = 0
+    while heap and freed < wanted:
         score, used, i = heapq.heappop(heap)
         now = candidates[i].weight * full_price(i, candidates, gone) / parts[i]
         if heap and now > score and now > heap[0][0]:
             heapq.heappush(heap, (now, used, i))
             continue
-        claims.release(candidates[i].tops)
-        loose += candidates[i].bytes
+        before = claims.freed
+        blobs = claims.release(candidates[i].tops)
+        chosen.append(Chosen(i, blobs, claims.freed - before + candidates[i].bytes))
+        freed += chosen[-1].bytes
         gone.add(i)
-        chosen.append(i)
-    return _without_needless(chosen, candidates, claims, begin, loose, wanted)
+    return _without_needless(chosen, candidates, claims, freed - wanted)
 
 
 def _without_needless(
-    chosen: list[int], candidates: Sequence[Candidate], claims: Claims, begin: int, loose: int, wanted: int
-) -> list[int]:
+    chosen: list[Chosen], candidates: Sequence[Candidate], claims: Claims, spare: int
+) -> tuple[list[Chosen], bool]:
     """A large one that came last may free enough for dearer ones before it to stay."""
     kept: set[int] = set()
-    for i in sorted(chosen, key=lambda i: -candidates[i].weight * candidates[i].price):
-        regained = claims.take_back(candidates[i].tops) + candidates[i].bytes
-        left = claims.freed - begin + loose - candidates[i].bytes
-        if regained == 0 or left >= wanted:
-            loose -= candidates[i].bytes
-            kept.add(i)
+    for each in sorted(chosen, key=lambda each: -candidates[each.index].weight * candidates[each.index].price):
+        candidate = candidates[each.index]
+        if each.bytes > max(0, spare):
+            continue  # it would give back at least what it freed
+        regained = claims.take_back(candidate.tops) + candidate.bytes
+        if regained <= max(0, spare):
+            spare -= regained
+            kept.add(each.index)
         else:
-            claims.release(candidates[i].tops)
-    return [i for i in chosen if i not in kept]
+            claims.release(candidate.tops)
+    return [each for each in chosen if each.index not in kept], bool(kept)

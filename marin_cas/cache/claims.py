@@ -7,7 +7,7 @@ freed are exactly those that nobody else holds, whatever is shared.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from marin_cas.cache.nodes import Nodes
 
@@ -30,48 +30,49 @@ class Claims:
 
     def claim(self, tops: Iterable[int]) -> None:
         """A holder more of each of these blobs."""
-        counts, kept, below = self.counts, self.kept, self.nodes.below
-        stack = list(tops)
+        counts, kept, is_tree = self.counts, self.kept, self.nodes.is_tree
+        stack: list[Sequence[int]] = [list(tops)]
         while stack:
-            n = stack.pop()
-            if kept[n]:
-                continue
-            counts[n] += 1
-            if counts[n] == 1:
-                stack.extend(below(n))
+            for n in stack.pop():
+                if not kept[n]:
+                    counts[n] += 1
+                    if is_tree[n] and counts[n] == 1:
+                        stack.append(self.nodes.below(n))
 
     def release(self, tops: Iterable[int]) -> array[int]:
         """A holder less: the blobs that nobody holds now, a tree before what it names.
 
         One that may not be deleted stays held, and so does what it names.
         """
-        counts, kept, nodes = self.counts, self.kept, self.nodes
+        counts, kept, nodes, probe = self.counts, self.kept, self.nodes, self._probe
+        files, is_tree = nodes.files, nodes.is_tree
         freed = array("I")
-        stack = list(tops)
-        for n in stack:
+        stack: list[Sequence[int]] = [list(tops)]
+        for n in stack[0]:
             if counts[n] == 1 and not kept[n]:
                 self._leaves(n)
         while stack:
-            n = stack.pop()
-            if kept[n]:
-                continue
-            if counts[n] > 1:
-                counts[n] -= 1
-                continue
-            if nodes.files[n]:
-                size = self._probe(n)
-                if size is None:
+            for n in stack.pop():
+                if kept[n]:
                     continue
-                freed.append(n)
-                self.freed += size
-            counts[n] = 0
-            stack.extend(nodes.below(n))
+                if counts[n] > 1:
+                    counts[n] -= 1
+                    continue
+                if files[n]:
+                    size = probe(n)
+                    if size is None:
+                        continue
+                    freed.append(n)
+                    self.freed += size
+                counts[n] = 0
+                if is_tree[n]:
+                    stack.append(nodes.below(n))
         return freed
 
     def take_back(self, tops: Iterable[int]) -> int:
         """As `claim`, after a `release`; returns the bytes that are not freed any more."""
         counts, kept, nodes = self.counts, self.kept, self.nodes
-        bytes_ = 0
+        regained = 0
         stack = list(tops)
         while stack:
             n = stack.pop()
@@ -79,19 +80,18 @@ class Claims:
                 continue
             counts[n] += 1
             if counts[n] == 1:
-                bytes_ += (self._probe(n) or 0) if nodes.files[n] else 0
-                stack.extend(nodes.below(n))
-        self.freed -= bytes_
-        return bytes_
+                regained += (self._probe(n) or 0) if nodes.files[n] else 0
+                stack.extend(nodes.below(n) if nodes.is_tree[n] else ())
+        self.freed -= regained
+        return regained
 
     def shares(self) -> array[float]:
         """For each blob its bytes and a part of those below it: what several hold is divided among them evenly."""
         nodes, counts, kept = self.nodes, self.counts, self.kept
-        taken = zip(nodes.sizes, nodes.files, strict=True)
-        share = array("d", [size * files.bit_count() if size > 0 else 0 for size, files in taken])
+        share = array("d", nodes.all_taken())
         for n in nodes.folders:
             if counts[n] and not kept[n]:
-                share[n] += sum(share[c] / counts[c] for c in nodes.below(n) if not kept[c])
+                share[n] += sum([share[c] / counts[c] for c in nodes.below(n) if not kept[c]])
         return share
 
     def share_of(self, tops: Iterable[int], share: array[float]) -> float:

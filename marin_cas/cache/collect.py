@@ -120,8 +120,7 @@ class _Collecting:
         self.blobs += 1
 
     def _keep(self, tops: Iterable[int]) -> None:
-        for _ in self.nodes.reach(tops, self.kept):
-            pass
+        self.nodes.mark(tops, self.kept)
 
     # Looking again
 
@@ -224,7 +223,8 @@ class _Collecting:
 def _groups(items: Sequence[Item], plan: Plan) -> list[list[Item]]:
     """The runs among the items, together with those that share something which goes."""
     runs = [item for item in items if item.holding is not None]
-    owner = array("i", [-1]) * len(plan.inventory.nodes)
+    nodes = plan.inventory.nodes
+    owner = array("i", [-1]) * len(nodes)
     for i, item in enumerate(runs):
         for n in item.blobs:
             owner[n] = i
@@ -238,7 +238,7 @@ def _groups(items: Sequence[Item], plan: Plan) -> list[list[Item]]:
 
     for i, item in enumerate(runs):
         for n in (*(item.holding.named if item.holding else ()), *item.blobs):
-            for each in (n, *plan.inventory.nodes.below(n)):
+            for each in (n, *(nodes.below(n) if nodes.is_tree[n] else ())):
                 if owner[each] not in (-1, i):
                     leader[find(i)] = find(owner[each])
     groups: dict[int, list[Item]] = {}

@@ -11,7 +11,7 @@ import os
 import time
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from marin_cas.cache.cache import Cache
 from marin_cas.cache.choice import Candidate, choose, full_price
@@ -125,13 +125,15 @@ class _Planning:
         folders = leftovers(self.cache, self.inventory, self.copies, self.cutoff)
         size = self._size(folders)
         start = array("I", counts)
-        order = [*self._ungraced(claims, free, folders), *self._aged(claims, free, folders)]
-        bytes_ = garbage.bytes + claims.freed + sum(each.bytes for _, each in order if isinstance(each, Leftover))
-        order += self._sized(claims, free, folders, order, size - bytes_)
-        # Once more from the start, in the order in which they go: what each of them frees then.
-        claims.counts[:], claims.freed = start, 0
-        items = [item for why, each in order if (item := self._item(why, each, claims)) is not None]
-        items = [*([garbage] if garbage.blobs else []), *self._priced(items)]
+        going = [*self._ungraced(claims, free, folders), *self._aged(claims, free, folders)]
+        left = size - garbage.bytes - sum(each.bytes for each in going)
+        chosen, moved = self._sized(claims, free, folders, going, left)
+        going += chosen
+        if moved:
+            # Once more from the start, in the order in which they go: what each of them frees then.
+            claims.counts[:] = start
+            going = [each if each.leftover else self._let_go(claims, each.why, each.holding) for each in going]
+        items = [*([garbage] if garbage.blobs else []), *self._priced(going)]
         freed = sum(item.bytes for item in items)
         limit = self.wanted.max_size
         lacking = max(0, size - freed - limit) if limit is not None else 0
@@ -158,8 +160,7 @@ class _Planning:
         for holding in inventory.holdings:
             if not self._is_free(holding):
                 tops += holding.named
-        for _ in self.nodes.reach(tops, kept):
-            pass
+        self.nodes.mark(tops, kept)
         return kept
 
     def _holders(self) -> Iterator[tuple[str, int]]:
@@ -195,56 +196,68 @@ class _Planning:
         going = array("I", [n for n in loose if self.probe(n) is not None])
         return Item(GARBAGE, sum(self.probe(n) or 0 for n in going), blobs=going)
 
-    def _ungraced(
-        self, claims: Claims, free: Sequence[Holding], folders: Sequence[Leftover]
-    ) -> Iterator[tuple[str, Holding | Leftover]]:
+    def _let_go(self, claims: Claims, why: str, holding: Holding | None) -> Item:
+        before = claims.freed
+        blobs = claims.release(holding.named if holding else ())
+        return self._item(why, holding, blobs, claims.freed - before)
+
+    def _item(self, why: str, holding: Holding | None, blobs: array[int], bytes_: int) -> Item:
+        named = holding.named if holding else ()
+        first = set(blobs[: len(named)])  # what it names directly is let go of before what is below that
+        tops = tuple(n for n in dict.fromkeys(named) if n in first)
+        copies = (name for n in tops for name in self.copies.entries.get(self.probe.hex(n), ()))
+        return Item(why, bytes_ + sum(map(self.copies.own_bytes, copies)), holding, blobs=blobs, tops=tops)
+
+    def _ungraced(self, claims: Claims, free: Sequence[Holding], folders: Sequence[Leftover]) -> Iterator[Item]:
         for holding in free:
             if holding.kind == ATTEMPT:
-                claims.release(holding.named)
-                yield GARBAGE, holding
+                yield self._let_go(claims, GARBAGE, holding)
         for folder in folders:
             if not folder.young and not folder.valued:
-                yield GARBAGE, folder
+                yield Item(GARBAGE, folder.bytes, leftover=folder)
 
-    def _aged(
-        self, claims: Claims, free: Sequence[Holding], folders: Sequence[Leftover]
-    ) -> Iterator[tuple[str, Holding | Leftover]]:
+    def _aged(self, claims: Claims, free: Sequence[Holding], folders: Sequence[Leftover]) -> Iterator[Item]:
         if self.wanted.max_age_s is None:
             return
         limit = self.now - self.wanted.max_age_s
         for holding in sorted(free, key=lambda holding: (holding.used, holding.key)):
             if holding.kind != ATTEMPT and holding.key not in self.inventory.reachable and holding.used < limit:
-                claims.release(holding.named)
-                yield AGE, holding
+                yield self._let_go(claims, AGE, holding)
         for folder in folders:
             if folder.valued and not folder.young and folder.changed < limit:
-                yield AGE, folder
+                yield Item(AGE, folder.bytes, leftover=folder, again=folder.price)
 
     def _sized(
         self,
         claims: Claims,
         free: Sequence[Holding],
         folders: Sequence[Leftover],
-        going: Sequence[tuple[str, Holding | Leftover]],
+        going: Sequence[Item],
         left: int,
-    ) -> Iterator[tuple[str, Holding | Leftover]]:
+    ) -> tuple[list[Item], bool]:
         limit = self.wanted.max_size
         if limit is None or left <= limit:
-            return
+            return [], False
         goal = limit if self.wanted.down_to is None else min(limit, self.wanted.down_to)
-        gone = {id(each) for _, each in going}
+        gone = {id(item.holding or item.leftover) for item in going}
         things: list[Holding | Leftover] = [
             *(holding for holding in self.inventory.holdings if holding.kind != ATTEMPT),
             *(folder for folder in folders if folder.valued and not folder.young),
         ]
+        at = {id(each): i for i, each in enumerate(things)}
         ids = {id(holding) for holding in free} | {id(folder) for folder in folders}
         candidates = [
-            self._candidate(each, free=id(each) in ids - gone, gone=id(each) in gone, at=at)
-            for at in [{id(each): i for i, each in enumerate(things)}]
-            for each in things
+            self._candidate(each, free=id(each) in ids - gone, gone=id(each) in gone, at=at) for each in things
         ]
-        for i in choose(candidates, claims, left - goal):
-            yield SIZE, things[i]
+        chosen, moved = choose(candidates, claims, left - goal)
+        items: list[Item] = []
+        for each in chosen:
+            thing = things[each.index]
+            if isinstance(thing, Leftover):
+                items.append(Item(SIZE, each.bytes, leftover=thing, again=thing.price))
+            else:
+                items.append(self._item(SIZE, thing, each.blobs, each.bytes))
+        return items, moved
 
     def _candidate(self, each: Holding | Leftover, *, free: bool, gone: bool, at: dict[int, int]) -> Candidate:
         if isinstance(each, Leftover):
@@ -259,36 +272,21 @@ class _Planning:
         makers = (self.inventory.makers.get(n) for n in holding.inputs)
         return tuple({at[id(maker)] for maker in makers if maker is not None and id(maker) in at})
 
-    def _item(self, why: str, each: Holding | Leftover, claims: Claims) -> Item | None:
-        """None when it frees nothing: all of it is held by others too, or gone already."""
-        if isinstance(each, Leftover):
-            return Item(why, each.bytes, leftover=each, again=each.price)
-        before = claims.freed
-        blobs = claims.release(each.named)
-        going = set(blobs)
-        tops = tuple(n for n in dict.fromkeys(each.named) if n in going)
-        copies = sum(
-            self.copies.own_bytes(name) for n in tops for name in self.copies.entries.get(self.probe.hex(n), ())
-        )
-        return Item(why, claims.freed - before + copies, each, blobs=blobs, tops=tops) if len(blobs) else None
-
     def _priced(self, items: Sequence[Item]) -> Iterator[Item]:
-        """With what making each again takes, once all of them are gone."""
+        """Those that free something, each with what making it again takes once all of them are gone."""
         holdings = [holding for holding in self.inventory.holdings if holding.kind != ATTEMPT]
         at = {id(holding): i for i, holding in enumerate(holdings)}
         candidates = [self._candidate(holding, free=False, gone=False, at=at) for holding in holdings]
-        going = {at[id(item.holding)] for item in items if id(item.holding) in at}
-        gone = going | {i for i, candidate in enumerate(candidates) if candidate.gone}
+        items = [item for item in items if item.leftover is not None or item.blobs]
+        gone = {at[id(item.holding)] for item in items if id(item.holding) in at}
+        gone |= {i for i, candidate in enumerate(candidates) if candidate.gone}
         for item in items:
-            if id(item.holding) not in at:
-                yield item
-                continue
-            again = full_price(at[id(item.holding)], candidates, gone)
-            yield Item(item.why, item.bytes, item.holding, None, again, item.blobs, item.tops)
+            if id(item.holding) in at:
+                item = replace(item, again=full_price(at[id(item.holding)], candidates, gone))
+            yield item
 
     def _size(self, folders: Sequence[Leftover]) -> int:
         """What the cache has: its blobs, copies of single files, and work and scratch folders."""
-        nodes = self.nodes
-        blobs = sum(size * files.bit_count() for size, files in zip(nodes.sizes, nodes.files, strict=True) if size > 0)
+        blobs = sum(self.nodes.all_taken())
         copies = sum(self.copies.own_bytes(name) for names in self.copies.entries.values() for name in names)
         return blobs + copies + sum(folder.bytes for folder in folders if not folder.is_copy)

@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from operator import mul
 
 from marin_cas.cache.remembered import RememberedTrees
 from marin_cas.digest import Digest
@@ -22,7 +24,8 @@ _LARGEST = 1 << 62
 
 class Nodes:
     """`files[n]` says which files blob `n` has (PLAIN, EXECUTABLE; 0: it is gone), `sizes[n]` its length, -1 while
-    nothing has named it. `folders` are the trees that were looked into, each after all that it names."""
+    nothing has named it, `is_tree[n]` whether it was looked into: `below(n)` are the blobs that it names then.
+    `folders` are these trees, each after all that it names."""
 
     def __init__(self, store: LocalStore, remembered: RememberedTrees) -> None:
         self._store = store
@@ -30,6 +33,7 @@ class Nodes:
         self.ids: dict[bytes, int] = {}
         self.files = bytearray()
         self.sizes = array("q")
+        self.is_tree = bytearray()
         self.folders = array("I")
         self.damaged: list[Digest] = []
         self._spans: dict[int, tuple[int, int]] = {}
@@ -47,15 +51,16 @@ class Nodes:
             if len(folder) != 2:
                 continue
             names = _names(f"{base}/{folder}")
-            for hash in _hashes(folder, [name for name in names if len(name) == 64]):
-                ids[hash] = len(files)
-                files.append(PLAIN)
+            plain = _hashes(folder, [name for name in names if len(name) == 64])
+            ids.update(zip(plain, range(len(files), len(files) + len(plain)), strict=True))
+            files.extend(bytes([PLAIN]) * len(plain))
             for hash in _hashes(folder, [name[:64] for name in names if len(name) == 66 and name.endswith(".x")]):
                 if (known := ids.setdefault(hash, len(files))) == len(files):
                     files.append(EXECUTABLE)
                 else:
                     files[known] |= EXECUTABLE
         self.sizes = array("q", [-1]) * len(files)
+        self.is_tree = bytearray(len(files))
 
     # Numbers
 
@@ -71,6 +76,7 @@ class Nodes:
         n = self.ids.setdefault(hash, len(self.files))
         if n == len(self.files):
             self.files.append(0)
+            self.is_tree.append(0)
             self.sizes.append(min(size, _LARGEST))
         elif self.sizes[n] < 0:
             self.sizes[n] = min(size, _LARGEST)
@@ -81,15 +87,19 @@ class Nodes:
         return list(self.ids)
 
     def taken(self, n: int) -> int:
-        """The bytes that a blob takes: its length, twice when it has both files."""
+        """The bytes that a blob takes: its length, twice when it has both files; 0 while that is not known."""
         return max(0, self.sizes[n]) * self.files[n].bit_count()
+
+    def all_taken(self) -> Iterable[int]:
+        """`taken` of every number, in order; negative where it is not known."""
+        return map(mul, self.sizes, map(int.bit_count, self.files))
 
     # Trees
 
-    def below(self, n: int) -> Iterable[int]:
-        """What a tree that was looked into names, with repetitions; nothing for any other blob."""
-        span = self._spans.get(n)
-        return () if span is None else self._edges[span[0] : span[1]]
+    def below(self, n: int) -> array[int]:
+        """What a tree names, with repetitions. KeyError for what was not looked into."""
+        begin, end = self._spans[n]
+        return self._edges[begin:end]
 
     def whole(self, n: int) -> bool:
         """Whether a blob is there, and all that it names if it is a tree that was looked into."""
@@ -98,18 +108,35 @@ class Nodes:
     def reach(self, roots: Iterable[int], seen: bytearray) -> Iterator[int]:
         """The blobs at and below `roots` whose mark in `seen` is not set, setting it. `seen` is as long as this."""
         stack: list[int] = []
+        is_tree = self.is_tree
         for root in roots:
             if not seen[root]:
                 seen[root] = 1
-                stack.append(root)
-        spans, edges = self._spans, self._edges
+                yield root
+                if is_tree[root]:
+                    stack.append(root)
         while stack:
-            n = stack.pop()
-            yield n
-            if (span := spans.get(n)) is not None:
-                for child in edges[span[0] : span[1]]:
-                    if not seen[child]:
-                        seen[child] = 1
+            for child in self.below(stack.pop()):
+                if not seen[child]:
+                    seen[child] = 1
+                    yield child
+                    if is_tree[child]:
+                        stack.append(child)
+
+    def mark(self, roots: Iterable[int], seen: bytearray) -> None:
+        """As `reach`, for the marks alone."""
+        stack: list[int] = []
+        is_tree = self.is_tree
+        for root in roots:
+            if not seen[root]:
+                seen[root] = 1
+                if is_tree[root]:
+                    stack.append(root)
+        while stack:
+            for child in self.below(stack.pop()):
+                if not seen[child]:
+                    seen[child] = 1
+                    if is_tree[child]:
                         stack.append(child)
 
     def weight(self, n: int, enough: int) -> int:
@@ -118,7 +145,7 @@ class Nodes:
         while stack and total <= enough:
             at = stack.pop()
             total += max(0, self.sizes[at])
-            new = set(self.below(at)) - seen
+            new = set(self.below(at) if self.is_tree[at] else ()) - seen
             seen |= new
             stack += new
         return total
@@ -133,7 +160,7 @@ class Nodes:
         open_trees: set[int] = set()
         while stack:
             n, at = stack[-1]
-            if n in self._spans:
+            if self.is_tree[n]:
                 stack.pop()
                 if n in open_trees:
                     open_trees.discard(n)
@@ -152,20 +179,24 @@ class Nodes:
     def _open(self, n: int, digest: Digest) -> list[tuple[int, Digest]]:
         """Numbers what the tree names; returns the trees among that were not looked into."""
         hashes, sizes, kinds = self._named(n, digest)
-        begin, get, edges = len(self._edges), self.ids.get, self._edges
+        begin = len(self._edges)
+        try:
+            numbers = list(map(self.ids.__getitem__, hashes))
+        except KeyError:  # something is gone
+            numbers = [self._number(hash, size) for hash, size in zip(hashes, sizes, strict=True)]
         known = self.sizes
-        found: list[tuple[int, Digest]] = []
-        for hash, size in zip(hashes, sizes, strict=True):
-            child = get(hash)
-            if child is None or known[child] < 0:
-                child = self._number(hash, size)
-            edges.append(child)
-        self._spans[n] = (begin, len(edges))
-        if 1 in kinds:
-            for i, folder in enumerate(kinds):
-                if folder and (child := edges[begin + i]) not in self._spans:
-                    found.append((child, Digest(hashes[i], sizes[i])))
-        return found
+        for child, size in zip(numbers, sizes, strict=True):
+            known[child] = size if size < _LARGEST else _LARGEST
+        self._edges.extend(numbers)
+        self._spans[n] = (begin, len(self._edges))
+        self.is_tree[n] = 1
+        if 1 not in kinds:
+            return []
+        return [
+            (child, Digest(hashes[i], sizes[i]))
+            for i, child in enumerate(self._edges[begin:])
+            if kinds[i] and not self.is_tree[child]
+        ]
 
     def _named(self, n: int, digest: Digest) -> tuple[Sequence[bytes], Sequence[int], bytes]:
         """Hashes, sizes, and 1 for each that is a tree."""
@@ -185,24 +216,22 @@ class Nodes:
         return [hash for hash, _, _ in named], [size for _, size, _ in named], bytes(f for _, _, f in named)
 
 
-def _hashes(folder: str, names: list[str]) -> Iterator[bytes]:
+def _hashes(folder: str, names: list[str]) -> list[bytes]:
     """The hashes that file names spell; others are no blobs."""
     text = "".join(names)
-    try:
+    with suppress(ValueError):
         raw = bytes.fromhex(text)
-    except ValueError:
-        raw = b""
-    if raw.hex() != text or not all(name.startswith(folder) for name in names):
-        # Somebody's own file lies among them.
-        for name in names:
-            try:
-                one = bytes.fromhex(name)
-            except ValueError:
-                continue
-            if one.hex() == name and name.startswith(folder):
-                yield one
-        return
-    yield from (raw[i : i + 32] for i in range(0, len(raw), 32))
+        if raw.hex() == text and all(name.startswith(folder) for name in names):
+            return [raw[i : i + 32] for i in range(0, len(raw), 32)]
+    # Somebody's own file lies among them.
+    return [hash for name in names if (hash := _hash(name)) is not None and name.startswith(folder)]
+
+
+def _hash(name: str) -> bytes | None:
+    with suppress(ValueError):
+        hash = bytes.fromhex(name)
+        return hash if hash.hex() == name else None
+    return None
 
 
 def _names(folder: str) -> list[str]:

@@ -6,7 +6,7 @@ import os
 from array import array
 
 from marin_cas.cache.copies import Copies
-from marin_cas.cache.nodes import EXECUTABLE, PLAIN, Nodes
+from marin_cas.cache.nodes import Nodes
 
 _UNASKED, _YOUNG = -1, -2
 
@@ -42,28 +42,26 @@ class Probe:
 
     def __call__(self, n: int) -> int | None:
         """The bytes that the disk gets back, None for a young blob. Learns the size of what nothing names."""
-        if self._known[n] == _UNASKED:
-            self._known[n] = self._look(n)
-        return None if self._known[n] == _YOUNG else self._known[n]
+        known = self._known[n]
+        if known == _UNASKED:
+            known = self._known[n] = self._look(n)
+        return None if known == _YOUNG else known
 
     def _look(self, n: int) -> int:
         hexed = self.hex(n)
         path = f"{self._base}/{hexed[:2]}/{hexed}"
-        freed, young, size = 0, False, -1
-        for kind, name in ((PLAIN, path), (EXECUTABLE, path + ".x")):
-            if not self._nodes.files[n] & kind:
-                continue
-            try:
-                found = os.stat(name)
-            except FileNotFoundError:
-                continue
-            size = found.st_size
-            young |= found.st_ctime_ns >= self._before
-            if found.st_nlink - 1 <= self.names.get(found.st_ino, 0):
-                freed += size
+        files = self._nodes.files[n]
+        found = [self._stat(name) for name in ((path,), (f"{path}.x",), (path, f"{path}.x"))[files - 1]]
+        there = [each for each in found if each is not None]
         if self._nodes.sizes[n] < 0:
-            self._nodes.sizes[n] = size
-        if young:
+            self._nodes.sizes[n] = there[0].st_size if there else 0
+        if any(each.st_ctime_ns >= self._before for each in there):
             self.young += self._nodes.taken(n)
             return _YOUNG
-        return freed
+        return sum(each.st_size for each in there if each.st_nlink - 1 <= self.names.get(each.st_ino, 0))
+
+    def _stat(self, path: str) -> os.stat_result | None:
+        try:
+            return os.stat(path)
+        except FileNotFoundError:
+            return None
