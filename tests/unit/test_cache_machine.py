@@ -1,4 +1,5 @@
-"""Leases as a state machine: two processes, crashes, silence, takeovers and zombies, against a model of six lines."""
+"""The entry of a key as a state machine: two processes, crashes, silence, takeovers, zombies, and what people decide
+(taint, untaint, equate, revoke), against a model of a few lines."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ from marin_cas.result import Producer, Result
 from marin_cas.store.process import Process
 from marin_cas.store.temporary import Temporary
 
-KEY = Digest.of(b"a recipe")
+KEY, OTHER = Digest.of(b"a recipe"), Digest.of(b"another recipe")
+CAUSES = st.sampled_from(["", "ab" * 32])
 WHO = st.sampled_from([0, 1])
 
 
@@ -52,9 +54,30 @@ class Leases(RuleBasedStateMachine):
         self.runs = 0
         # The model.
         self.holder: Lease | None = None
-        self.chosen: Result | None = None
         self.attempts: list[Result] = []
+        self.choice: Result | None = None  # what was chosen last, tainted or not
+        self.before: Result | None = None  # the choice before it was equated
+        self.equated = False
+        self.taints: list[tuple[Result, str]] = []  # result and cause
         self.changed = False
+
+    @property
+    def chosen(self) -> Result | None:
+        return None if any(tainted is self.choice for tainted, _ in self.taints) else self.choice
+
+    def choose(self, choice: Result | None, *, equated: bool = False) -> None:
+        was, was_equated = self.chosen, self.equated
+        self.choice, self.equated = choice, equated
+        self.settle(was, was_equated)
+
+    def settle(self, was: Result | None, was_equated: bool) -> None:
+        """What is served has moved: what was served is an attempt, unless it was made under another key."""
+        now = self.chosen
+        if was is now:
+            return
+        self.attempts = [attempt for attempt in self.attempts if attempt is not now]
+        if was is not None and not was_equated:
+            self.attempts.append(was)
 
     def new(self, who: int) -> tuple[ActionCache, Holder]:
         self.pids[who] += 1
@@ -106,15 +129,44 @@ class Leases(RuleBasedStateMachine):
             raise AssertionError("published without holding the lease")
         self.holder = None
         got = lease.publish(result, replace=replace)
-        if self.chosen is None:
-            self.chosen = result
-        elif replace:
-            self.attempts.append(self.chosen)
-            self.chosen = result
-            self.changed = True
-        else:
-            self.attempts.append(result)
+        self.published(result, replace)
         assert got == self.chosen
+
+    def published(self, result: Result, replace: bool) -> None:
+        if self.chosen is not None and not replace:
+            self.attempts.append(result)
+            return
+        self.changed |= self.chosen is not None
+        self.choose(result)
+        self.before = None
+
+    @rule(who=WHO)
+    def equates(self, who: int) -> None:
+        lease = self.leases[who]
+        if lease is None:
+            return
+        self.leases[who] = None
+        result = self.result()
+        try:
+            done = lease.equate(result, OTHER, "the same", "ann")
+        except LostLease:
+            assert lease is not self.holder
+            return
+        assert lease is self.holder
+        self.holder = None
+        assert done == (self.chosen is None)
+        if done:
+            self.before = self.before if self.equated else self.choice
+            self.choose(result, equated=True)
+
+    @rule(who=WHO)
+    def revokes(self, who: int) -> None:
+        got = self.processes[who][0].revoke(KEY, "not the same", "ann")
+        assert got == (self.choice if self.equated else None)
+        if self.equated:
+            self.changed = True
+            self.choose(self.before)
+            self.before = None
 
     @rule(who=WHO)
     def releases(self, who: int) -> None:
@@ -148,20 +200,26 @@ class Leases(RuleBasedStateMachine):
             return
         assert zombie is self.holder
         self.holder = None
-        if self.chosen is None:
-            self.chosen = result
-        elif replace:
-            self.attempts.append(self.chosen)
-            self.chosen, self.changed = result, True
-        else:
-            self.attempts.append(result)
+        self.published(result, replace)
 
-    @rule(who=WHO)
-    def taints(self, who: int) -> None:
-        assert self.processes[who][0].taint(KEY, "bad", "ann") == self.chosen
-        if self.chosen is not None:
-            self.attempts.append(self.chosen)
-            self.chosen, self.changed = None, True
+    @rule(who=WHO, cause=CAUSES)
+    def is_tainted(self, who: int, cause: str) -> None:
+        got = self.processes[who][0].taint(KEY, "bad", "ann", cause)
+        if self.choice is None or any(t is self.choice and c == cause for t, c in self.taints):
+            assert got is None
+            return
+        assert got == self.choice
+        was = self.chosen
+        self.taints.append((self.choice, cause))
+        self.changed = True
+        self.settle(was, self.equated)
+
+    @rule(who=WHO, cause=CAUSES)
+    def is_untainted(self, who: int, cause: str) -> None:
+        assert self.processes[who][0].untaint(KEY, "good", "ann", cause) == any(c == cause for _, c in self.taints)
+        was = self.chosen
+        self.taints = [taint for taint in self.taints if taint[1] != cause]
+        self.settle(was, self.equated)
 
     @rule(seconds=st.sampled_from([1.0, 100.0]))
     def time_passes(self, seconds: float) -> None:
@@ -173,6 +231,9 @@ class Leases(RuleBasedStateMachine):
             standing = actions.standing(KEY)
             assert actions.result(KEY) == standing.chosen == self.chosen
             assert list(standing.attempts) == self.attempts
+            assert (standing.choice.result if standing.choice else None) == self.choice
+            assert (standing.equated is not None) == self.equated
+            assert [(taint.run.result, taint.entry.cause) for taint in standing.taints] == self.taints
             assert (standing.lease.fence if standing.lease else None) == (self.holder.fence if self.holder else None)
             assert bool(actions.changed_keys()) == self.changed
 
