@@ -6,7 +6,7 @@ import os
 from array import array
 
 from marin_cas.cache.copies import Copies
-from marin_cas.cache.nodes import Nodes
+from marin_cas.cache.nodes import EXECUTABLE, Nodes
 
 _UNASKED, _YOUNG = -1, -2
 
@@ -50,18 +50,19 @@ class Probe:
     def _look(self, n: int) -> int:
         hexed = self.hex(n)
         path = f"{self._base}/{hexed[:2]}/{hexed}"
-        files = self._nodes.files[n]
-        found = [self._stat(name) for name in ((path,), (f"{path}.x",), (path, f"{path}.x"))[files - 1]]
-        there = [each for each in found if each is not None]
+        files, freed, size, young = self._nodes.files[n], 0, 0, False
+        for name in (path, f"{path}.x") if files & EXECUTABLE else (path,):
+            try:
+                found = os.stat(name)
+            except FileNotFoundError:
+                continue
+            size = found.st_size
+            young = young or found.st_ctime_ns >= self._before
+            if found.st_nlink == 1 or found.st_nlink - 1 <= self.names.get(found.st_ino, 0):
+                freed += size
         if self._nodes.sizes[n] < 0:
-            self._nodes.sizes[n] = there[0].st_size if there else 0
-        if any(each.st_ctime_ns >= self._before for each in there):
+            self._nodes.sizes[n] = size
+        if young:
             self.young += self._nodes.taken(n)
             return _YOUNG
-        return sum(each.st_size for each in there if each.st_nlink - 1 <= self.names.get(each.st_ino, 0))
-
-    def _stat(self, path: str) -> os.stat_result | None:
-        try:
-            return os.stat(path)
-        except FileNotFoundError:
-            return None
+        return freed
