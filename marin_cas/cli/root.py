@@ -30,11 +30,12 @@ COMMANDS = {
 CACHE_COMMANDS = {
     "ls": ("cache_ls", "List the results in the action cache."),
     "stat": ("cache_stat", "Count what the cache holds."),
-    "cat": ("cache_cat", "Print a blob, or a record in words."),
+    "cat": ("cache_cat", "Print a file or a blob, list a tree, or tell a record in words."),
+    "get": ("cache_get", "Copy a file or tree out of the store."),
     "taint": ("cache_taint", "Say that something is wrong: it and what was made from it is not served."),
     "untaint": ("cache_untaint", "Take a taint back."),
     "equate": ("cache_equate", "Let one result stand for another key too, or take that back."),
-    "verify": ("cache_verify", "Hash the store's blobs again and report wrong ones."),
+    "verify": ("cache_verify", "Read the whole store again and report what is wrong."),
 }
 
 

@@ -8,7 +8,7 @@ from marin_cas.digest import Digest
 from marin_cas.recipe import TREE
 from marin_cas.store.base import MissingBlob, Store
 from marin_cas.tree.children import children
-from marin_cas.tree.entries import DirEntry, FileEntry, Tree
+from marin_cas.tree.entries import DirEntry, Entry, FileEntry, Tree
 
 
 def read_tree(store: Store, digest: Digest, depth: int | None = None) -> Tree:
@@ -83,18 +83,12 @@ def files(store: Store, digest: Digest) -> Iterator[tuple[str, FileEntry]]:
         stack.extend(reversed(below))
 
 
-def file_at(store: Store, digest: Digest, path: str) -> FileEntry | None:
-    """The file at `path` in a tree, None when there is none."""
-    at = digest
-    *above, name = path.split("/")
-    for part in above:
-        entry = _entry(read_tree(store, at), part)
+def entry_at(store: Store, digest: Digest, path: str) -> Entry | None:
+    """The entry at `path` (`a/b.txt`) in a tree, None when there is none. Links are not followed."""
+    entry: Entry | None = DirEntry("", digest)
+    for part in path.split("/"):
         if not isinstance(entry, DirEntry):
             return None
-        at = entry.digest
-    entry = _entry(read_tree(store, at), name)
-    return entry if isinstance(entry, FileEntry) else None
-
-
-def _entry(tree: Tree, name: str) -> object:
-    return next((entry for entry in tree.entries if entry.name == name), None)
+        entries = read_tree(store, entry.digest).entries
+        entry = next((each for each in entries if each.name == part), None)
+    return entry

@@ -40,7 +40,7 @@ from marin_cas.scheduler.runner import LocalRunner
 from marin_cas.scheduler.task import Control, End, Task
 from marin_cas.store.base import MissingBlob
 from marin_cas.store.process import Process
-from marin_cas.tree.walk import file_at, files, first_missing
+from marin_cas.tree.walk import entry_at, files, first_missing
 from marin_cas.worker.attempt import Attempt, Cancel, Status
 from marin_cas.worker.execute import Orders, Worker, _Ended, _Run
 from marin_cas.worker.request import Request
@@ -341,7 +341,7 @@ class Everything(RuleBasedStateMachine):
 
     def text(self, result: Result) -> bytes | None:
         try:
-            entry = file_at(self.cache.store, result.outputs["data"].digest, "text")
+            entry = entry_at(self.cache.store, result.outputs["data"].digest, "text")
         except MissingBlob:
             return None
         return None if entry is None else self.cache.store.read(entry.digest)

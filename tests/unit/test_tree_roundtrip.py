@@ -25,7 +25,7 @@ from marin_cas.store.memory import MemoryStore
 from marin_cas.tree.entries import DirEntry, FileEntry, LinkEntry, Tree
 from marin_cas.tree.ingest import ingest
 from marin_cas.tree.materialise import materialise
-from marin_cas.tree.walk import blobs, file_at, files, first_missing
+from marin_cas.tree.walk import blobs, entry_at, files, first_missing
 
 # What a model of a folder looks like: bytes and the executable bit, a link's target, or a folder.
 type Node = tuple[bytes, bool] | str | dict[str, Node]
@@ -355,11 +355,11 @@ def test_any_failing_call_of_ingest_leaves_a_consistent_store(tmp_path: Path) ->
     pytest.fail("never ran through")
 
 
-def test_files_and_file_at(tmp_path: Path) -> None:
+def test_files_and_entry_at(tmp_path: Path) -> None:
     store = MemoryStore()
     digest = sample(store, tmp_path)
     assert [path for path, _ in files(store, digest)] == ["a", "d/x"]
-    assert file_at(store, digest, "d/x") == FileEntry("x", Digest.of(b"xxx"), True)
-    assert file_at(store, digest, "d") is None
-    assert file_at(store, digest, "a/b") is None
-    assert file_at(store, digest, "no/x") is None
+    assert entry_at(store, digest, "d/x") == FileEntry("x", Digest.of(b"xxx"), True)
+    assert isinstance(entry_at(store, digest, "d"), DirEntry)
+    assert entry_at(store, digest, "a/b") is None
+    assert entry_at(store, digest, "no/x") is None
