@@ -155,7 +155,7 @@ class _Analyser:
         value = target.attrs.get(name)
         if value is None:
             return None
-        if not spec.is_label:
+        if not spec.is_label or (spec.hub and isinstance(value, str)):
             if spec.schema:
                 return expand(
                     spec.schema,

@@ -12,7 +12,7 @@ from typing import Any
 
 from marin_cas.errors import RequestError, did_you_mean
 from marin_cas.graph.conditions import DEFAULT, Conditions
-from marin_cas.graph.kinds import CONVERTERS, LIST_KINDS, Context, shown
+from marin_cas.graph.kinds import CONVERTERS, LIST_KINDS, Context, is_hub_id, shown
 from marin_cas.graph.naming import artifact_problem, version_problem
 from marin_cas.graph.unfit import Unfit
 from marin_cas.label import Label
@@ -163,6 +163,8 @@ class Coercer:
             if spec.kind in _NUMBERS:
                 raise Unfit("is NaN or infinite (or None); it must be a finite number", hint="leave it out if unset")
             return None
+        if spec.hub and is_hub_id(value):
+            return value
         result = CONVERTERS[spec.kind](value, context)
         if spec.values:
             for item in result if type(result) is list else (result,):

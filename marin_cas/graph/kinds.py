@@ -37,6 +37,14 @@ class Context:
         return met
 
 
+def is_hub_id(value: Any) -> bool:
+    """Whether a text is the id of a Hub repo, perhaps with `@revision`, and no label: one `/` within, no `:` or `//`."""
+    if type(value) is not str:
+        return False
+    owner, slash, name = value.partition("@")[0].partition("/")
+    return bool(slash and owner and name) and not any(mark in value for mark in (":", "//")) and "/" not in name
+
+
 def shown(value: Any) -> str:
     """A value as a message shows it: as Starlark would write it, and short."""
     if isinstance(value, Select):

@@ -17,7 +17,7 @@ from marin_cas.lang.values import ATTR_KINDS, BEARS, BUILTIN, EXECUTION, REPORTI
 
 _LISTS = frozenset({"list", "string_list", "label_list"})
 _DICTS = frozenset({"dict", "string_dict", "label_dict", "label_keyed_float_dict"})
-_ATTR_FIELDS = ("mandatory", "default", "bears", "values", "providers", "schema", "doc")
+_ATTR_FIELDS = ("mandatory", "default", "bears", "values", "providers", "schema", "doc", "hub")
 
 IMPLICIT: Mapping[str, AttrSpec] = {
     "tags": AttrSpec("string_list", default=[], bears=REPORTING, doc="Words to find targets by."),
@@ -87,6 +87,8 @@ class Registry:
         bears = given.get("bears", "identity")
         if bears not in BEARS:
             raise RequestError(f"`bears = {bears!r}` is not one of {', '.join(f'`{b}`' for b in BEARS)}")
+        if given.get("hub") and kind != "label":
+            raise RequestError("only an `attr.label` takes the id of a Hub repo (`hub`)")
         if given.get("mandatory") and given.get("default") is not None:
             raise RequestError("a mandatory attribute has no default")
         return {"attr": kind, **given}
@@ -168,6 +170,7 @@ class Registry:
             providers=providers,
             schema=given.get("schema"),
             doc=given.get("doc", ""),
+            hub=bool(given.get("hub")),
         )
 
 

@@ -39,7 +39,8 @@ class AttrSpec:
 
     `default` is used when an optional attribute is left out (None: no value). `values` lists the allowed values,
     empty for any. `providers` are what each target in a label attribute must have. `schema` names a config schema
-    (`levanter.LmConfig`) by which analysis validates and expands a dict.
+    (`levanter.LmConfig`) by which analysis validates and expands a dict. `hub`: a label attribute takes the id of a Hub
+    repo too, which stays text.
     """
 
     kind: str
@@ -50,6 +51,7 @@ class AttrSpec:
     providers: tuple[str, ...] = ()
     schema: str | None = None
     doc: str = ""
+    hub: bool = False
 
     @property
     def is_label(self) -> bool:
