@@ -26,8 +26,18 @@ from importlib import import_module
 from typing import Any
 
 import marin_cas
+from marin_cas.cache import durable
+from marin_cas.cache.cache import Cache, open_cache
+from marin_cas.cache.listing import results
+from marin_cas.cache.verify import verify
+from marin_cas.cli.main import main as marin
+from marin_cas.digest import Digest
 from marin_cas.disk import Disk
+from marin_cas.recipe import Input, Recipe
+from marin_cas.result import Result
+from marin_cas.store import process
 from marin_cas.store.trace import NEEDS_SPACE, Call, traced
+from marin_cas.tree.walk import first_missing
 from marin_cas.worker import client, environment
 
 PATIENCE_S = 60.0
@@ -183,11 +193,9 @@ def _child(request: dict[str, Any], said: int, told: int) -> None:
         watch = Watch(request["cache"], said, request.get("fault"), keep=bool(request.get("trace")))
         for name, method in traced(lambda: watch).items():
             setattr(Disk, name, method)
-        from marin_cas.cli.main import main
-
-        code = main(request["args"])
-        answer = {"calls": watch.calls, "found": look(request["cache"], request["look"]) if "look" in request else []}
-        os.write(told, json.dumps(answer).encode())
+        found = look(request["cache"], request["look"]) if "look" in request else []
+        code = marin(request["args"])
+        os.write(told, json.dumps({"calls": watch.calls, "found": found}).encode())
         if request.get("trace"):
             with open(request["trace"], "wb") as file:
                 pickle.dump(watch.trace, file)
@@ -198,19 +206,15 @@ def _child(request: dict[str, Any], said: int, told: int) -> None:
 
 
 def look(root: str, want: dict[str, Any]) -> list[str]:
-    """What is wrong with what a cache would serve.
+    """What is wrong in a cache and with what it would serve.
 
-    `allowed` are the digests of outputs that each label was ever seen to have; `kept` are results, as key and digests
-    of outputs, that must be there with all their bytes.
+    `allowed` are the digests of outputs that each label was ever seen to have, None when that is not known; `kept` are
+    results, as key and digests of outputs, that must be there with all their bytes.
     """
-    from marin_cas.cache.cache import open_cache
-    from marin_cas.cache.listing import results
-    from marin_cas.digest import Digest
-    from marin_cas.recipe import Input, Recipe
-    from marin_cas.tree.walk import first_missing
-
-    cache, found = open_cache(root), []
-    for result in results(cache):
+    cache = open_cache(root)
+    report = verify(cache)
+    found = [] if report.ok else [f"verify: {report}"]
+    for result in results(cache) if want["allowed"] is not None else ():
         for name, output in result.outputs.items():
             if str(output.digest) not in want["allowed"].get(result.label, ()):
                 found.append(f"{result.label}: its output `{name}` never was {output.digest.short}")
@@ -220,30 +224,33 @@ def look(root: str, want: dict[str, Any]) -> list[str]:
             found.append(f"the result of {key[:12]} is lost")
         elif any(first_missing(cache.store, output.kind, output.digest) for output in result.outputs.values()):
             found.append(f"{result.label}: bytes of {key[:12]} are lost")
-    for folder, _, names in os.walk(f"{root}/fp"):
+    for _, _, names in os.walk(f"{root}/fp"):
         for name in names:
             result = cache.fingerprints.get(bytes.fromhex(name))
-            record = None if result is None else cache.store.read(result.key)
-            if result is None or record is None:
-                continue
-            read = {i.digest for i in Recipe.parse(record).inputs.values() if isinstance(i, Input)}
-            for producer in result.producer_keys:
-                hexed = producer.hex()
-                made = next((e for e in reversed(cache.actions.entries(hexed)) if e.state in ("done", "tainted")), None)
-                if made is not None and made.result is None:
-                    found.append(f"{result.label} is served by its fingerprint, made from the tainted {hexed[:12]}")
-                elif made is not None and made.result is not None:
-                    others = {o.digest for e in cache.actions.entries(hexed) if e.result for o in e.result.outputs.values()}
-                    new = {o.digest for o in made.result.outputs.values()}
-                    if read & (others - new):
-                        found.append(f"{result.label} is served by its fingerprint, made from what {hexed[:12]} was")
+            if result is not None and (stale := _stale(cache, result)):
+                found.append(f"{result.label} is served by its fingerprint, and was made from what {stale[:12]} was")
     return found
 
 
-def _other_boot(boot: str) -> None:
-    from marin_cas.cache import durable
-    from marin_cas.store import process
+def _stale(cache: Cache, result: Result) -> str | None:
+    """The hex of a key whose present choice is not what a result that is served by fingerprint was made from."""
+    record = cache.store.read(result.key)
+    if record is None:
+        return None
+    read = {each.digest for each in Recipe.parse(record).inputs.values() if isinstance(each, Input)}
+    for producer in result.producer_keys:
+        standing = cache.actions.standing_of(producer.hex())
+        now = set() if standing.chosen is None else _digests(standing.chosen)
+        if standing.choice is not None and read & (set().union(*map(_digests, standing.attempts)) - now):
+            return producer.hex()
+    return None
 
+
+def _digests(result: Result) -> set[Digest]:
+    return {output.digest for output in result.outputs.values()}
+
+
+def _other_boot(boot: str) -> None:
     space = process._machine()[1]
     process._machine = lambda: (boot, space)  # type: ignore[assignment]
     process._described.cache_clear()

@@ -12,7 +12,7 @@ import json
 import os
 import posixpath
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -148,7 +148,7 @@ class Trace:
         self._create(paths[0], FOLDER)
 
     def _makedirs(self, call: Call, paths: list[str], returned: Any, content: Any) -> None:
-        parts = paths[0].split("/") if not f"{paths[0]}/" == self._cache else []
+        parts = paths[0].split("/") if f"{paths[0]}/" != self._cache else []
         for n in range(1, len(parts) + 1):
             if self._disk.find("/".join(parts[:n])) is None:
                 self._create("/".join(parts[:n]), FOLDER)
@@ -207,9 +207,9 @@ class Disk:
                     else:
                         self.inodes[folder].names[name] = inode
             case Bytes(inode, data, old):
-                whole = len(data)
-                kept = len(old or b"")
-                lost = {"empty": old or b"", "half": data[: (kept + whole) // 2], "zeros": (old or b"").ljust(whole, b"\0")}
+                had = old or b""
+                half = data[: (len(had) + len(data)) // 2]
+                lost = {"empty": had, "half": half, "zeros": had.ljust(len(data), b"\0")}
                 self.inodes[inode].data = lost.get(fate, data)
             case Attributes(inode, mode, mtime_ns):
                 self.inodes[inode].mode, self.inodes[inode].mtime_ns = mode, mtime_ns
@@ -353,11 +353,10 @@ def prefixes(trace: Trace, start: int) -> Iterator[Cut]:
         yield Cut(end)
 
 
-def singles(trace: Trace, ends: Collection[int]) -> Iterator[Cut]:
+def singles(trace: Trace, end: int) -> Iterator[Cut]:
     """One effect is lost or one file's bytes are damaged, of all since the last sync."""
-    for end in ends:
-        for n in range(last_sync(trace.effects, end), end):
-            yield from _faults(trace, end, n)
+    for n in range(last_sync(trace.effects, end), end):
+        yield from _faults(trace, end, n)
 
 
 def pairs(trace: Trace, end: int) -> Iterator[Cut]:

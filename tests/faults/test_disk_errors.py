@@ -34,7 +34,8 @@ def test_at_every_call(driver: Driver, root: Path, totals: Totals, what: str, la
         assert ended.status in (EXIT_OK, EXIT_ENVIRONMENT), (n, ended.status, ended.fired, ended.err)
         if ended.status == EXIT_ENVIRONMENT:
             refused += 1
-            assert SAID[what] in ended.err and f"`{root}/cache" in ended.err and "\nerror: " in f"\n{ended.err}", f"{n}: {ended.fired}\n{ended.err}"
+            told = f"\n{ended.err}"
+            assert SAID[what] in told and f"`{root}/cache" in told and "\nerror: " in told, f"{n}: {ended.fired}{told}"
         try:
             assert_recovers(driver, root)
         except BaseException:
