@@ -85,7 +85,7 @@ class _Search:
         bad: dict[str, Blame] = {}
         pending: deque[tuple[bytes, Blame]] = deque()
         for key, standing in sorted(self.standings.items()):
-            for taint in standing.taints:
+            for taint in reversed(standing.taints):  # the latest is what people remember
                 blame = Blame(key, taint.run.result, taint.entry)
                 if standing.taint is taint.entry:
                     bad[key] = blame
