@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-import stat
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 
 from marin_cas.cache.cache import Cache
 from marin_cas.digest import Digest, hash_file
 from marin_cas.errors import IntegrityError
+from marin_cas.recipe import FILE, TREE
 from marin_cas.store.base import MissingBlob
-from marin_cas.tree.entries import DirEntry, FileEntry
-from marin_cas.tree.walk import read_tree
+from marin_cas.tree.whole import is_whole
 
 _FILE = ".file"
 
@@ -19,82 +18,46 @@ _FILE = ".file"
 def wrong_copies(cache: Cache, wrong: Collection[str]) -> list[str]:
     """The names under `trees/` of outputs that were laid out and have other bytes now. `wrong` are files of the store
     whose bytes are. What the store has no record of any more cannot be judged, and is left out."""
-    trees = f"{cache.root}/trees"
-    found = [name for name in sorted(_names(trees)) if not _is_right(cache, f"{trees}/{name}", name, wrong)]
+    found = [name for name in sorted(_names(f"{cache.root}/trees")) if not _is_right(cache, name, wrong)]
     # Another process may have been removing one of them just now.
-    return [
-        name
-        for name in found
-        if os.path.lexists(f"{trees}/{name}") and not _is_right(cache, f"{trees}/{name}", name, wrong)
-    ]
+    return [n for n in found if os.path.lexists(f"{cache.root}/trees/{n}") and not _is_right(cache, n, wrong)]
 
 
-def _is_right(cache: Cache, path: str, name: str, wrong: Collection[str]) -> bool:
-    digest = cache.store.known(name.removesuffix(_FILE)) if _is_name(name) else None
+def _is_right(cache: Cache, name: str, wrong: Collection[str]) -> bool:
+    try:
+        digest = cache.store.known(name.removesuffix(_FILE))
+    except ValueError:
+        digest = None  # no name of ours
     if digest is None:
         return True
+
+    def is_right(path: str, found: os.stat_result, digest: Digest) -> bool:
+        for blob in cache.store.names(digest.hex):
+            # What shares its bytes with the store was hashed there.
+            if _is_same(blob, found):
+                return blob not in wrong
+        try:
+            return hash_file(path) == digest
+        except FileNotFoundError:
+            return False
+        except OSError:
+            return True  # cannot be read: not known to be wrong
+
+    path = f"{cache.root}/trees/{name}"
     try:
-        if name.endswith(_FILE):
-            return all(_is_file(cache, f"{path}/{each}", digest, wrong) for each in _names(path))
-        return all(_is_right_folder(cache, folder, at, wrong) for folder, at in _folders(cache, path, digest))
+        if not name.endswith(_FILE):
+            return is_whole(cache.store, TREE, digest, path, is_right)
+        return all(is_whole(cache.store, FILE, digest, f"{path}/{each}", is_right) for each in _names(path))
     except (MissingBlob, IntegrityError):
         return True  # told of the record itself, or of the result that lacks it
-    except (FileNotFoundError, NotADirectoryError):
-        return False
 
 
-def _folders(cache: Cache, path: str, digest: Digest) -> Iterator[tuple[str, Digest]]:
-    pending = [(path, digest)]
-    while pending:
-        folder, at = pending.pop()
-        yield folder, at
-        pending += [
-            (f"{folder}/{entry.name}", entry.digest)
-            for entry in read_tree(cache.store, at).entries
-            if isinstance(entry, DirEntry)
-        ]
-
-
-def _is_right_folder(cache: Cache, folder: str, digest: Digest, wrong: Collection[str]) -> bool:
-    entries = read_tree(cache.store, digest).entries
-    if set(os.listdir(folder)) != {entry.name for entry in entries}:
-        return False
-    for entry in entries:
-        path = f"{folder}/{entry.name}"
-        if isinstance(entry, FileEntry):
-            if not _is_file(cache, path, entry.digest, wrong):
-                return False
-        elif isinstance(entry, DirEntry):
-            if not stat.S_ISDIR(os.lstat(path).st_mode):
-                return False
-        elif not os.path.islink(path) or os.readlink(path) != entry.target:
-            return False
-    return True
-
-
-def _is_file(cache: Cache, path: str, digest: Digest, wrong: Collection[str]) -> bool:
-    found = os.lstat(path)
-    if not stat.S_ISREG(found.st_mode) or found.st_size != digest.size:
-        return False
-    for name in cache.store.names(digest.hex):
-        try:
-            blob = os.stat(name)
-        except FileNotFoundError:
-            continue
-        # What shares its bytes with the store was hashed there.
-        if (blob.st_dev, blob.st_ino) == (found.st_dev, found.st_ino):
-            return name not in wrong
+def _is_same(blob: str, found: os.stat_result) -> bool:
     try:
-        return hash_file(path) == digest
+        other = os.stat(blob)
     except FileNotFoundError:
         return False
-    except OSError:
-        return True  # unreadable: not known to be wrong
-
-
-def _is_name(name: str) -> bool:
-    hexed = name.removesuffix(_FILE)
-    return len(hexed) == 64 and all(each in "0123456789abcdef" for each in hexed)
+    return (other.st_dev, other.st_ino) == (found.st_dev, found.st_ino)
 
 
 def _names(folder: str) -> list[str]:

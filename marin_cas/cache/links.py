@@ -2,6 +2,7 @@
 
 A tree lies at `trees/<hex>/`. A file lies at `trees/<hex>.file/<output's name>`, so that `scores.json` keeps its
 ending; it is a copy up to some size, since people open single files in editors, and some editors write through.
+What was changed there since, as far as stats tell, is laid out again when its target is next published.
 A target with one output is a link `out/<package>/<name>`; one with several is a folder of links, marked by a file
 `.outputs` that holds its label. Where the package `a/b` and the target `//a:b` both want `out/a/b`, the package has
 it and the target's place is `out/a/b.out`.
@@ -21,9 +22,10 @@ from marin_cas.label import Label
 from marin_cas.recipe import FILE, TREE
 from marin_cas.result import Output
 from marin_cas.store.base import MissingBlob
-from marin_cas.store.local import LocalStore
+from marin_cas.store.local import SEALED_NS, LocalStore
 from marin_cas.store.temporary import Temporary
 from marin_cas.tree.materialise import materialise
+from marin_cas.tree.whole import is_whole
 
 _MARK = ".outputs"
 _COPY_UP_TO = 16 << 20
@@ -114,13 +116,23 @@ class Links:
 
     def _tree(self, name: str, output: Output) -> str | None:
         where = self._where(name, output)
-        if os.path.lexists(where):
-            return where
         try:
+            if os.path.lexists(where):
+                if is_whole(self._store, output.kind, output.digest, where):
+                    return where
+                self._take_away(where)
             self._materialise(output.kind, output.digest, where)
         except MissingBlob:
             return None
         return where
+
+    def _take_away(self, where: str) -> None:
+        aside = self._temporary.name()
+        self._temporary.prepare()
+        with suppress(FileNotFoundError):  # another build was faster
+            # At once, so that nobody sees half of it.
+            self._disk.rename(where, aside)
+            self._disk.remove_tree(aside)
 
     def _materialise(self, kind: str, digest: Digest, where: str) -> None:
         temporary = self._temporary.name()
@@ -130,7 +142,7 @@ class Links:
             private = kind == FILE and digest.size <= _COPY_UP_TO
             materialise(self._store, kind, digest, temporary, writable=private, disk=self._disk)
             if private:
-                self._disk.chmod(temporary, 0o444)
+                self._disk.seal(temporary, 0o444, SEALED_NS)
             self._disk.rename(temporary, where)
         except BaseException as error:
             with suppress(OSError):

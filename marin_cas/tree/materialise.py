@@ -1,6 +1,7 @@
 """From blobs and tree records to files on disk: by reflink, else hard link, else copy.
 
-What is made shares bytes with the store and is read-only, unless private copies are asked for.
+What is made shares bytes with the store, is read-only and sealed as the store's files are, unless private copies are
+asked for.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from marin_cas.disk import DISK, Disk, StrPath, disk_problem
 from marin_cas.errors import EnvironmentProblem
 from marin_cas.recipe import TREE
 from marin_cas.store.base import MissingBlob, Store
-from marin_cas.store.local import LocalStore
+from marin_cas.store.local import SEALED_NS, LocalStore
 from marin_cas.tree.entries import DirEntry, FileEntry, Tree
 from marin_cas.tree.walk import read_tree
 
@@ -72,20 +73,27 @@ def _file(store: Store, entry: FileEntry, path: str, writable: bool, disk: Disk)
     if not writable:
         # The plain string when the store has one: a tree may have a million files.
         source = store.find(digest, executable) if isinstance(store, LocalStore) else store.path(digest, executable)
-    if source is None:
-        if os.path.lexists(path):
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
-        if not store.fetch(digest, path):
-            raise MissingBlob(digest, f"`{entry.name}`")
-        mode = (0o755 if executable else 0o644) if writable else (0o555 if executable else 0o444)
-        if mode != 0o644:
-            disk.chmod(path, mode)
+    if source is not None:
+        _shared(source, entry, path, disk)
         return
-    mode = 0o555 if executable else 0o444
+    if os.path.lexists(path):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+    if not store.fetch(digest, path):
+        raise MissingBlob(digest, f"`{entry.name}`")
+    if not writable:
+        disk.seal(path, 0o555 if executable else 0o444, SEALED_NS)
+    elif executable:
+        disk.chmod(path, 0o755)
+
+
+def _shared(source: StrPath, entry: FileEntry, path: str, disk: Disk) -> None:
+    """The same file as `source`, or one that shares its blocks, or a copy; sealed in any case."""
+    mode = 0o555 if entry.executable else 0o444
     try:
         if not disk.clone(source, path, mode):
             try:
                 disk.link(source, path)
+                return
             except OSError as error:
                 if error.errno not in _NO_LINK:
                     raise
@@ -94,7 +102,8 @@ def _file(store: Store, entry: FileEntry, path: str, writable: bool, disk: Disk)
         # Deleted between the look and the link; or the destination's folder is what is missing.
         if not os.path.isdir(os.path.dirname(path) or "."):
             raise
-        raise MissingBlob(digest, f"`{entry.name}`") from None
+        raise MissingBlob(entry.digest, f"`{entry.name}`") from None
+    disk.seal(path, mode, SEALED_NS)
 
 
 def _clash(tree: Tree, name: str, folder: str) -> EnvironmentProblem | None:
