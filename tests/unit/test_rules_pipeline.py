@@ -66,7 +66,8 @@ def action(root: Path, build: str, target: str, **files: str) -> Action:
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        ('tokenized(name = "t", tokenizer = ":tok")', "exactly one of `raw` (with `glob`) or `paths`"),
+        ('tokenized(name = "t", tokenizer = ":tok")', "exactly one of `source`, `paths` or `raw` (with `glob`)"),
+        ('trained_tokenizer(name = "t", vocab_size = 300)', "exactly one of `raw` (with `glob`) or `paths`"),
         ('tokenized(name = "t", tokenizer = ":tok", raw = ":raw")', "`raw` and `glob` must be given together"),
         ('tokenized(name = "t", tokenizer = ":tok", paths = ["f.py"], glob = "x")', "must be given together"),
         (
