@@ -23,7 +23,7 @@ def tokens(ctx):
 
 def count(ctx):
     text = "".join(path.read_text() for path in sorted(ctx.inputs["docs"].rglob("*.txt")))
-    (ctx.output_path / "n.txt").write_text(f"{len(text)} {ctx.params}")
+    (ctx.output_path / "n.txt").write_text(f"{len(text)} {text}")
 
 
 def read(ctx):
