@@ -11,6 +11,7 @@ from marin_cas.cache.actions import ActionCache
 from marin_cas.cache.epoch import Epoch
 from marin_cas.cache.fingerprints import Fingerprints
 from marin_cas.cache.format import open_format
+from marin_cas.cache.heart import TTL_S
 from marin_cas.cache.labels import Labels
 from marin_cas.cache.links import Links
 from marin_cas.cache.refs import Refs
@@ -83,8 +84,9 @@ class Cache:
         return path
 
 
-def open_cache(root: StrPath, disk: Disk = DISK) -> Cache:
-    """The cache in that folder, made when absent. What killed processes left unfinished in it is removed.
+def open_cache(root: StrPath, disk: Disk = DISK, *, ttl_s: float = TTL_S) -> Cache:
+    """The cache in that folder, made when absent. What killed processes left unfinished in it is removed. `ttl_s` is
+    how long a holder of a lease that cannot be judged from here may be silent.
 
     Raises RequestError for a folder of other things, EnvironmentProblem for a cache of an unknown format.
     """
@@ -96,7 +98,7 @@ def open_cache(root: StrPath, disk: Disk = DISK) -> Cache:
         temporary.sweep()
     gate = Gate(root / "gc.lock")
     store = LocalStore(root / "cas", disk, temporary, gate)
-    actions = ActionCache(root / "ac", temporary, disk)
+    actions = ActionCache(root / "ac", temporary, disk, ttl_s=ttl_s)
     durable.recheck(root, store, gate, actions, disk, temporary)
     return Cache(
         root,
