@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -22,6 +22,8 @@ from marin_cas.ui import out
 
 if TYPE_CHECKING:
     from marin_cas.graph.graph import Graph
+    from marin_cas.scheduler.keeping import Keep
+    from marin_cas.scheduler.report import ActionOutcome
 
 CONFIGURED = ("jobs", "keep_going", "progress", "locked", "profile")
 
@@ -171,6 +173,7 @@ class _Command:
         local = LocalCache(cache, session.root)
         trace = Trace()
         display = progress("none" if options["quiet"] else session.config.progress, verbose=options["verbose"])
+        keep = self._keeper(roots)
         executor = LocalExecutor(cache, session.root)
         # A second run of a training compiles nothing, and its bits are the same: outside every key, shared by all.
         compiled = session.workspace.compilation_cache
@@ -190,12 +193,11 @@ class _Command:
             with _open(options["events"]) as sink, _open(options["trace"]) as trace_file:
                 log = EventLog(sink, [display, *([trace] if trace_file else [])])
                 with display:
-                    report = Build(self.analysis, roots, local, local, runner, self._plan_options(), log).run()
+                    report = Build(self.analysis, roots, local, local, runner, self._plan_options(), log, keep).run()
                 if trace_file:
                     _write_trace(trace_file, trace.text())
         finally:
             executor.close()
-        self._register(roots, report)
         cache.sync()
         summary = Summary.of(self.analysis, roots, report, local, cache.store)
         self._tell(report, summary)
@@ -203,16 +205,21 @@ class _Command:
             self._remember(report, summary)
         return report.exit_code
 
-    def _register(self, roots: tuple[Label, ...], report: Any) -> None:
-        """What was built is kept for this workspace from now on."""
+    def _keeper(self, roots: tuple[Label, ...]) -> Keep:
+        """Registers what was built for this workspace."""
         from marin_cas.scheduler.keeping import kept_keys
 
-        keep, workspace = self.session.cache.roots, str(self.session.root)
-        named = self.session.named(self.patterns)
-        for label, (keys, top) in kept_keys(self.analysis, roots, report.outcomes).items():
-            # What a wildcard found below something else of the same request is not asked for by itself.
-            if top or label in named or keep.registered(workspace, str(label)):
-                keep.register(workspace, str(label), keys)
+        cache, workspace = self.session.cache, str(self.session.root)
+        named, epoch = self.session.named(self.patterns), cache.epoch.now()
+
+        def keep(outcomes: Mapping[str, ActionOutcome]) -> bool:
+            for label, (keys, top) in kept_keys(self.analysis, roots, outcomes).items():
+                # What a wildcard found below something else of the same request is not asked for by itself.
+                if top or label in named or cache.roots.registered(workspace, str(label)):
+                    cache.roots.register(workspace, str(label), keys)
+            return cache.epoch.now() != epoch
+
+        return keep
 
     def _tell(self, report: Any, summary: Any) -> None:
         from marin_cas.ui import failure, values

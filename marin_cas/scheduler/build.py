@@ -15,22 +15,23 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from marin_cas.action import EXACT, Built, secret_name
+from marin_cas.action import EXACT, secret_name
 from marin_cas.analysis.analysis import Analysis
 from marin_cas.analysis.needs import refuse_unresolved
 from marin_cas.errors import EnvironmentProblem, MarinError
 from marin_cas.label import Label
 from marin_cas.reasons import Code, Reason
-from marin_cas.result import Output, Result
+from marin_cas.result import Result
 from marin_cas.scheduler import events
 from marin_cas.scheduler.admission import Admission, Capacity
 from marin_cas.scheduler.differing import reproduced_otherwise, restored_otherwise
 from marin_cas.scheduler.events import EventLog
 from marin_cas.scheduler.frontier import Frontier, Mode, Node, Phase
 from marin_cas.scheduler.interrupts import interrupts
+from marin_cas.scheduler.keeping import Keep, keep_nothing, lost, there
 from marin_cas.scheduler.ledger import Ledger
 from marin_cas.scheduler.lookup import Lookup
-from marin_cas.scheduler.plan import NONE, Options, new_frontier
+from marin_cas.scheduler.plan import NONE, Options, new_frontier, wanted_actions
 from marin_cas.scheduler.report import FAILED, SKIPPED, ActionOutcome, BuildReport, count, exit_code
 from marin_cas.scheduler.task import Control, End, Outcome, Runner, Task
 
@@ -42,7 +43,8 @@ _LOOK_S = 0.5
 
 
 class Build:
-    """One build. `run` once; `interrupt` from anywhere."""
+    """One build. `keep` is told the outcomes before outputs are linked, to keep what was asked for from being deleted;
+    it says whether anything may have been deleted meanwhile. `run` once; `interrupt` from anywhere."""
 
     def __init__(
         self,
@@ -53,11 +55,13 @@ class Build:
         runner: Runner,
         options: Options | None = None,
         log: EventLog | None = None,
+        keep: Keep = keep_nothing,
     ) -> None:
         self.analysis, self.roots = analysis, tuple(dict.fromkeys(roots))
         self.lookup, self.ledger, self.runner = lookup, ledger, runner
         self.options = options or Options()
         self.log = log or EventLog()
+        self.keep = keep
         self.capacity = Capacity.of_machine(self.options.jobs, self.options.cpu, self.options.ram)
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._running: dict[str, Control] = {}
@@ -78,10 +82,9 @@ class Build:
     def run(self) -> BuildReport:
         """Builds, and reports. Failures are in the report; raises RequestError for a request that makes no sense."""
         began = time.monotonic()
-        options = self.options
         names = {secret_name(text) for action in self.analysis.actions.values() for text in action.secrets}
         self.log.mask(os.environ[name] for name in names if name in os.environ)
-        frontier = new_frontier(self.analysis, self.roots, self.lookup, options)
+        frontier = new_frontier(self.analysis, self.roots, self.lookup, self.options)
         refuse_unresolved(node.action for node in frontier.nodes.values())
         self.log.emit(events.BUILD_STARTED, targets=[str(root) for root in self.roots])
         for label, target in self.analysis.targets.items():
@@ -91,9 +94,11 @@ class Build:
             while self._replaced and not self._stopping and not self._errors:
                 # Another realisation was chosen: what was served or made from the one before it is looked at again.
                 self._replaced = False
-                options = replace(options, again=frozenset(), check=False)
-                frontier = new_frontier(self.analysis, self.roots, self.lookup, options)
-                self._build(frontier)
+                frontier = self._again()
+            for _ in range(_VANISHED_TRIES):
+                if not self._lost(frontier):
+                    break
+                frontier = self._again()
             links = self._link(frontier) if not self._interrupts else {}
         counts = count(self._outcomes)
         code = exit_code(self._errors, interrupted=self._interrupts > 0)
@@ -337,21 +342,26 @@ class Build:
         except MarinError as error:
             self._errors.append(error)
 
+    def _again(self) -> Frontier:
+        options = replace(self.options, again=frozenset(), check=False)
+        frontier = new_frontier(self.analysis, self.roots, self.lookup, options)
+        self._build(frontier)
+        return frontier
+
+    def _lost(self, frontier: Frontier) -> bool:
+        """Keeps what was asked for from now on, and says whether some of it was deleted before that."""
+        try:
+            if not self.keep(self._outcomes) or self._stopping or self._errors or self.options.bytes == NONE:
+                return False
+        except MarinError as error:
+            self._errors.append(error)
+            return False
+        return lost(wanted_actions(self.analysis, self.roots), frontier.nodes, self.lookup)
+
     def _link(self, frontier: Frontier) -> dict[Label, Mapping[str, Path]]:
         links: dict[Label, Mapping[str, Path]] = {}
-        if self.options.bytes == NONE:
-            return links
-        for root in self.roots:
-            outputs: dict[str, Output] = {}
-            for name, artifact in self.analysis.targets[root].outputs.items():
-                node = frontier.nodes.get(artifact.action) if isinstance(artifact, Built) else None
-                if node is None or node.result is None or not isinstance(artifact, Built):
-                    continue
-                if node.phase in (Phase.SERVED, Phase.DONE) and artifact.output in node.result.outputs:
-                    there = artifact.output in node.complete or not self.lookup.missing(node.result, [artifact.output])
-                    if there:
-                        outputs[name] = node.result.outputs[artifact.output]
-            if outputs:
+        for root in self.roots if self.options.bytes != NONE else ():
+            if outputs := there(self.analysis.targets[root], frontier.nodes, self.lookup):
                 try:
                     links[root] = self.ledger.link(root, outputs)
                 except MarinError as error:
