@@ -1,7 +1,7 @@
 """Data: what a user's function makes or fetches, trained tokenizers, and tokenized corpora."""
 
 load("@marin//rules:common.bzl", "FUNCTION_ATTRS", "TokenizedInfo", "TokenizerInfo", "TreeInfo", "artifact_name", "code_revision", "default_artifacts")
-load("@marin//rules:hub.bzl", "hub_tree", "url_tree")
+load("@marin//rules:hub.bzl", "hub_id", "hub_secrets", "hub_tokenizer", "hub_tree", "url_tree")
 load("@marin//rules:resources.bzl", "cpu")
 
 def _run_function(ctx, inputs, settings = {}):
@@ -140,28 +140,113 @@ trained_tokenizer = rule(
     toolchain = ["tokenizers", "transformers"],
 )
 
+def _tokenizer_files(ctx, given, name = "tokenizer"):
+    """The files of a tokenizer and the identity of what they are: of a target, or of what a Hub id names."""
+    if type(given) == "string":
+        files = hub_tokenizer(ctx, given, name)
+        return files, identity(files)
+    return given.TokenizerInfo.files, given.TokenizerInfo.id
+
 def _tokenizer(ctx):
-    artifact = ctx.attr.files.TreeInfo.artifact
+    given = ctx.attr.files
+    files = hub_tokenizer(ctx, given, "") if type(given) == "string" else given.TreeInfo.artifact
     return [
-        DefaultInfo(outputs = {"tokenizer": artifact}),
-        TreeInfo(artifact = artifact),
-        TokenizerInfo(files = artifact, id = identity(artifact)),
+        DefaultInfo(outputs = {"tokenizer": files}),
+        TreeInfo(artifact = files),
+        TokenizerInfo(files = files, id = identity(files)),
     ]
 
 tokenizer = rule(
     implementation = _tokenizer,
-    doc = "A Hugging Face tokenizer folder that another target makes, to be used as a tokenizer. Runs nothing.",
+    doc = "A Hugging Face tokenizer folder that another target makes, or a model repo of the Hub holds, as a tokenizer.",
     attrs = {
-        "files": attr.label(mandatory = True, providers = ["TreeInfo"], doc = "the target that makes the folder"),
+        "files": attr.label(
+            mandatory = True,
+            hub = True,
+            providers = ["TreeInfo"],
+            doc = "the target that makes the folder",
+        ),
     },
 )
 
+def _words(text):
+    """The words of letters in a path."""
+    return "".join([char if char.isalpha() else " " for char in text.elems()]).split(" ")
+
+def _refuse_test_sets(ctx, texts):
+    if ctx.attr.validation or ctx.attr.allow_test_in_train:
+        return
+    for text in texts:
+        if "test" in _words(text) or "validation" in text:
+            fail("`%s` looks like a test or a validation set, and this target is a training set: " % text +
+                 "`validation = True` makes it a validation set, `allow_test_in_train = True` takes it as it is")
+
+def _hub_source(ctx):
+    """The documents of a dataset's split, downloaded as far as it needs them."""
+    attrs = ctx.attr
+    repo_id, revision = hub_id(attrs.source)
+    if attrs.glob and (attrs.split or attrs.subset):
+        fail("`glob` says which files of `%s` to take: leave `split` and `subset` out" % attrs.source)
+    split = None if attrs.glob else attrs.split or ("validation" if attrs.validation else "train")
+    return hub_tree(
+        ctx,
+        repo_id,
+        revision,
+        globs = [attrs.glob] if attrs.glob else [],
+        subset = None if attrs.glob else attrs.subset,
+        split = split,
+        name = "source",
+        resources = cpu(ram = "1g"),
+    )
+
+def _corpus(ctx):
+    """The documents' input and parameters, from exactly one of `source`, `paths` and `raw` (with `glob`)."""
+    attrs = ctx.attr
+    if len([given for given in (attrs.source, attrs.paths, attrs.raw) if given]) != 1:
+        fail("provide exactly one of `source`, `paths` or `raw` (with `glob`)")
+    is_hub = attrs.source and "://" not in attrs.source and attrs.source.partition("@")[0].count("/") == 1 and attrs.source[0] != "/"
+    if (attrs.split or attrs.subset) and not is_hub:
+        fail("`split` and `subset` are of a dataset on the Hub: give its id as `source`")
+    files = [dep.label for dep in attrs.paths if dep.kind == "source file"]
+    _refuse_test_sets(ctx, [text for text in [attrs.glob, attrs.split, attrs.source] if text] + files)
+    if not attrs.source:
+        return _documents(ctx)
+    if not attrs.text_key:
+        fail("`text_key` is empty")
+    if is_hub:
+        return _hub_source(ctx), {"text_key": attrs.text_key, "glob": "**"}
+    url = "file://" + attrs.source if attrs.source[0] == "/" else attrs.source
+    if "://" not in url:
+        fail("`source` is `%s`, neither a Hub id (`owner/name`) nor a URL nor an absolute path: " % attrs.source +
+             "name files of the workspace in `paths`")
+    files = url_tree(ctx, [url], name = "source", resources = cpu(ram = "1g"))
+    return files, {"text_key": attrs.text_key, "glob": attrs.glob or "**"}
+
+def _made_from(documents, glob):
+    """A text for each of the documents' artifacts, equal where they are the same files."""
+    return [identity(each) + " " + glob for each in (documents if type(documents) == "list" else [documents])]
+
+def _tokenized_providers(ctx, made, tokenizer, tokenizer_id, text_key, documents):
+    return [
+        DefaultInfo(outputs = made),
+        TreeInfo(artifact = made["cache"]),
+        TokenizedInfo(
+            cache = made["cache"],
+            tokenizer = tokenizer,
+            tokenizer_id = tokenizer_id,
+            name = ctx.attr.component or artifact_name(ctx),
+            validation = ctx.attr.validation,
+            text_key = text_key,
+            documents = documents,
+        ),
+    ]
+
 def _tokenized(ctx):
-    documents, params = _documents(ctx)
+    documents, params = _corpus(ctx)
     sample_count = ctx.attr.sample_count
     if sample_count != None and sample_count < 1:
         fail("`sample_count` is %d: it is the number of documents taken of each file, at least 1" % sample_count)
-    tokenizer = ctx.attr.tokenizer.TokenizerInfo
+    tokenizer, tokenizer_id = _tokenizer_files(ctx, ctx.attr.tokenizer)
     made = ctx.actions.run(
         tool = "tokenize",
         revision = 1,
@@ -169,32 +254,47 @@ def _tokenized(ctx):
             "split": "validation" if ctx.attr.validation else "train",
             "sample_count": sample_count,
         },
-        inputs = {"documents": documents, "tokenizer": tokenizer.files},
+        inputs = {"documents": documents, "tokenizer": tokenizer},
         outputs = {"cache": "tree"},
+        settings = {"processes": max(1, int(ctx.attr.resources.get("cpu") or 1))},
         heavy = True,
     )
-    return [
-        DefaultInfo(outputs = made),
-        TreeInfo(artifact = made["cache"]),
-        TokenizedInfo(
-            cache = made["cache"],
-            tokenizer = tokenizer.files,
-            tokenizer_id = tokenizer.id,
-            name = ctx.attr.component or artifact_name(ctx),
-            validation = ctx.attr.validation,
-            text_key = ctx.attr.text_key,
-        ),
-    ]
+    return _tokenized_providers(ctx, made, tokenizer, tokenizer_id, ctx.attr.text_key, _made_from(documents, params["glob"]))
+
+_CACHE_ATTRS = {
+    "tokenizer": attr.label(mandatory = True, hub = True, providers = ["TokenizerInfo"], doc = "the tokenizer's target"),
+    "validation": attr.bool(default = False, doc = "a validation set instead of a training set"),
+    "component": attr.string(default = "", doc = "its name in a mixture; the artifact's name where left out"),
+}
 
 tokenized = rule(
     implementation = _tokenized,
     doc = "A corpus as token ids in Levanter's cache format, with `stats.json` beside it.",
-    attrs = _SOURCE_ATTRS | {
-        "tokenizer": attr.label(mandatory = True, providers = ["TokenizerInfo"], doc = "the tokenizer's target"),
-        "validation": attr.bool(default = False, doc = "written as a validation set instead of a training set"),
+    attrs = _SOURCE_ATTRS | _CACHE_ATTRS | {
+        "glob": attr.string(
+            doc = "which files of `raw`, such as `train/*.jsonl` (`**` spans folders); of a `source` too, where not all or " +
+                  "not what its `split` says",
+        ),
+        "source": attr.string(
+            doc = "instead of `raw` or `paths`: a dataset on the Hub, `owner/name` or `owner/name@revision`; or the URL or " +
+                  "the absolute path of a file or a folder (ending in `/`)",
+        ),
+        "subset": attr.string(default = "", doc = "of a dataset on the Hub: the config in its README, or the folder"),
+        "split": attr.string(
+            default = "",
+            doc = "of a dataset on the Hub; left out, `train`, or with `validation` `validation`",
+        ),
         "sample_count": attr.int(doc = "take at most this many documents of each file"),
-        "resources": attr.dict(bears = "execution", default = cpu(ram = "2g"), doc = "what an attempt needs"),
-        "component": attr.string(default = "", doc = "its name in a mixture; the artifact's name where left out"),
+        "allow_test_in_train": attr.bool(
+            bears = "execution",
+            default = False,
+            doc = "take files that are called after a test or validation set into a training set",
+        ),
+        "resources": attr.dict(
+            bears = "execution",
+            default = cpu(ram = "2g"),
+            doc = "what an attempt needs; long inputs are spread over so many processes as it has `cpu`",
+        ),
     },
     toolchain = ["tokenizers", "marin-levanter", "tensorstore"],
 )

@@ -1,5 +1,7 @@
 """What rules fetch from elsewhere: files of the Hugging Face Hub at one commit, and files behind URLs."""
 
+load("@marin//rules:resources.bzl", "cpu")
+
 # What a fast tokenizer is made of; a repo has the first two, and some of the others.
 TOKENIZER_FILES = ["tokenizer.json", "tokenizer_config.json"]
 MORE_TOKENIZER_FILES = ["added_tokens.json", "chat_template.jinja", "chat_template.json", "special_tokens_map.json"]
@@ -8,8 +10,8 @@ def hub_secrets(secrets):
     """The token goes along where it is set: public repos need none, and with HF_TOKEN in `secrets` it must be there."""
     return secrets if "HF_TOKEN" in secrets or "HF_TOKEN?" in secrets else secrets + ["HF_TOKEN?"]
 
-def hub_tree(ctx, repo_id, revision, repo_type = "dataset", globs = [], optional = [], name = "", resources = None):
-    """The tree of a repo's files that match: the commit is the lock's, and each of `globs` must match."""
+def hub_tree(ctx, repo_id, revision, repo_type = "dataset", globs = [], optional = [], subset = None, split = None, name = "", resources = None):
+    """The tree of a repo's files at the lock's commit: those that match (each of `globs` must), or those of a split."""
     for pattern in globs + optional:
         if not pattern or pattern.startswith("/"):
             fail("`%s` is not a pattern of files in a repo: write it as they are called there, `data/*.parquet`" % pattern)
@@ -23,6 +25,8 @@ def hub_tree(ctx, repo_id, revision, repo_type = "dataset", globs = [], optional
             "commit": ctx.lock.hub(repo_type, repo_id, revision),
             "globs": sorted({pattern: True for pattern in globs}.keys()),
             "optional": sorted({pattern: True for pattern in optional}.keys()),
+            "subset": subset,
+            "split": split,
         },
         outputs = {"files": "tree"},
         settings = {"network": "fetch"},
@@ -32,6 +36,25 @@ def hub_tree(ctx, repo_id, revision, repo_type = "dataset", globs = [], optional
         toolchain = [],
     )
     return made["files"]
+
+def hub_id(text):
+    """The repo and the revision that `owner/name` or `owner/name@revision` means."""
+    repo_id, _, revision = text.partition("@")
+    return repo_id, revision or "main"
+
+def hub_tokenizer(ctx, text, name = "tokenizer"):
+    """The tree of a tokenizer's files in the model repo that a Hub id names."""
+    repo_id, revision = hub_id(text)
+    return hub_tree(
+        ctx,
+        repo_id,
+        revision,
+        repo_type = "model",
+        globs = TOKENIZER_FILES,
+        optional = MORE_TOKENIZER_FILES,
+        name = name,
+        resources = cpu(ram = "1g"),
+    )
 
 # An account is used where the environment has one; what everybody may read needs none.
 _BUCKET_SECRETS = ["AWS_ACCESS_KEY_ID?", "AWS_SECRET_ACCESS_KEY?", "AWS_SESSION_TOKEN?"]

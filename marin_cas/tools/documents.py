@@ -1,6 +1,7 @@
-"""The documents of a corpus: JSON lines, found by a pattern, read in byte order of their paths.
+"""The documents of a corpus, found by a pattern, read in byte order of their paths: JSON lines, text lines, Parquet.
 
-Whatever is wrong with one is a ToolError that names the file and the line.
+Files are read by one process in pieces that any process can parse, so that many may share the work and the order stays.
+Whatever is wrong with a document is a ToolError that names the file and the line (in Parquet: the row).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import json
 import os
 import re
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -20,7 +21,16 @@ import zstandard
 from marin_cas.errors import did_you_mean
 from marin_cas.worker.context import ToolError
 
-SUFFIXES = (".jsonl", ".jsonl.gz", ".jsonl.zst")
+_PACKED = ("", ".gz", ".zst")
+JSON_LINES, TEXT_LINES, PARQUET = "JSON lines", "text lines", "Parquet"
+KINDS = {
+    JSON_LINES: tuple(f"{form}{packed}" for form in (".jsonl", ".json") for packed in _PACKED),
+    TEXT_LINES: tuple(f".txt{packed}" for packed in _PACKED),
+    PARQUET: (".parquet",),
+}
+SUFFIXES = tuple(suffix for suffixes in KINDS.values() for suffix in suffixes)
+# A piece is what one process gets at once: enough to be worth the way, little enough to be many and to lie in memory.
+_PIECE_DOCUMENTS, _PIECE_BYTES = 256, 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +39,27 @@ class DocumentFile:
 
     name: str
     path: Path
+
+    @property
+    def kind(self) -> str:
+        return next((kind for kind, suffixes in KINDS.items() if self.name.endswith(suffixes)), JSON_LINES)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Some documents of a file, not yet parsed: `raw` are lines, or texts already; `numbers` are their places."""
+
+    file: str
+    kind: str
+    numbers: Sequence[int]
+    raw: Sequence[bytes] | Sequence[str]
+
+    def texts(self, text_key: str) -> list[str]:
+        """The documents' texts. ToolError for the first that is none."""
+        parse = {JSON_LINES: _json_text, TEXT_LINES: _plain_text, PARQUET: _cell}[self.kind]
+        return [
+            parse(f"{self.file}:{number}", raw, text_key) for number, raw in zip(self.numbers, self.raw, strict=True)
+        ]
 
 
 def find_files(root: Path, pattern: str) -> list[DocumentFile]:
@@ -75,19 +106,32 @@ def pattern_to_regex(pattern: str) -> re.Pattern[str]:
 
 def read_texts(file: DocumentFile, text_key: str, limit: int | None = None) -> Iterator[str]:
     """The texts of a file's documents in order, at most `limit`. Blank lines are passed over; no text is an error."""
-    count = 0
-    for number, line in _lines(file):
-        if not line.strip():
-            continue
-        yield _text(file, number, line, text_key)
+    for piece in read_pieces(file, text_key, limit):
+        yield from piece.texts(text_key)
+
+
+def read_pieces(file: DocumentFile, text_key: str, limit: int | None = None) -> Iterator[Piece]:
+    """The documents of a file in order, at most `limit`, some at a time. A file without any is an error."""
+    raw = _rows(file, text_key) if file.kind == PARQUET else _lines(file)
+    count, size, numbers, rows = 0, 0, [], []
+    for number, row in raw:
+        numbers.append(number)
+        rows.append(row)
+        size += len(row) if row else 0
         count += 1
         if count == limit:
-            return
+            break
+        if len(rows) == _PIECE_DOCUMENTS or size >= _PIECE_BYTES:
+            yield Piece(file.name, file.kind, numbers, rows)
+            size, numbers, rows = 0, [], []
+    if rows:
+        yield Piece(file.name, file.kind, numbers, rows)
     if not count:
         raise ToolError(f"`{file.name}` is empty", where=file.name, hint="a document file holds at least one document")
 
 
 def _lines(file: DocumentFile) -> Iterator[tuple[int, bytes]]:
+    """The lines that are not blank, with their numbers."""
     number = 0
     try:
         with open(file.path, "rb") as raw:
@@ -97,7 +141,8 @@ def _lines(file: DocumentFile) -> Iterator[tuple[int, bytes]]:
             elif file.name.endswith(".zst"):
                 stream = _zst_lines(raw)
             for number, line in enumerate(stream, 1):
-                yield number, line
+                if line.strip():
+                    yield number, line
     except (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError) as error:
         raise ToolError(
             f"not a complete compressed file: {error}",
@@ -112,7 +157,7 @@ def _zst_lines(raw: IO[bytes]) -> Iterator[bytes]:
     # Frame by frame and not by zstandard's own reader, which takes a file that was cut off for a shorter one.
     frame, rest = zstandard.ZstdDecompressor().decompressobj(), b""
     begun = False
-    while chunk := raw.read(1 << 20):
+    while chunk := raw.read(1 << 18):
         while chunk:
             begun = True
             rest += frame.decompress(chunk)
@@ -127,14 +172,59 @@ def _zst_lines(raw: IO[bytes]) -> Iterator[bytes]:
         yield rest
 
 
-def _text(file: DocumentFile, number: int, line: bytes, text_key: str) -> str:
-    where = f"{file.name}:{number}"
+def _rows(file: DocumentFile, text_key: str) -> Iterator[tuple[int, str]]:
+    """The cells of the text's column, with the numbers of their rows from 1."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    number = 0
     try:
-        document = json.loads(line.decode("utf-8"))
+        with pq.ParquetFile(file.path) as parquet:
+            schema = parquet.schema_arrow
+            if text_key not in schema.names:
+                raise ToolError(
+                    f"no column `{text_key}`",
+                    where=file.name,
+                    hint=did_you_mean(text_key, schema.names)
+                    or f"it has {', '.join(f'`{name}`' for name in schema.names[:8])}",
+                )
+            kind = schema.field(text_key).type
+            kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+            if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)):
+                raise ToolError(f"the column `{text_key}` is not text but {kind}", where=file.name)
+            # One thread: the work is spread over processes, and this one only feeds them.
+            for batch in parquet.iter_batches(_PIECE_DOCUMENTS, columns=[text_key], use_threads=False):
+                for cell in batch.column(0).to_pylist():
+                    number += 1
+                    yield number, cell
+    except pa.ArrowException as error:
+        raise ToolError(f"not a Parquet file that can be read: {error}", where=f"{file.name}:{number + 1}") from None
+    except OSError as error:
+        raise ToolError(f"cannot read `{file.name}`: {error.strerror or error}", where=file.name) from None
+
+
+def _decoded(where: str, line: bytes) -> str:
+    try:
+        return line.decode("utf-8")
     except UnicodeDecodeError as error:
         raise ToolError(
             f"not UTF-8: byte {error.start + 1} of the line is 0x{line[error.start]:02x}", where=where
         ) from None
+
+
+def _plain_text(where: str, line: bytes, text_key: str) -> str:
+    return _decoded(where, line).rstrip("\r\n")
+
+
+def _cell(where: str, cell: str | None, text_key: str) -> str:
+    if cell is None:
+        raise ToolError(f"`{text_key}` is not text but null", where=where)
+    return cell
+
+
+def _json_text(where: str, line: bytes, text_key: str) -> str:
+    try:
+        document = json.loads(_decoded(where, line))
     except (json.JSONDecodeError, RecursionError) as error:
         detail = (
             f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else "nested too deep"

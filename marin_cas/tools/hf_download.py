@@ -13,6 +13,7 @@ from marin_cas.errors import did_you_mean
 from marin_cas.tools.documents import pattern_to_regex
 from marin_cas.tools.fetching import Remote, fetch
 from marin_cas.tools.hub import Hub, HubFile, Repo
+from marin_cas.tools.hub_layout import README, README_MAX, choose_split
 from marin_cas.worker.context import ToolContext, ToolError
 
 REVISION = 1
@@ -28,7 +29,10 @@ def download(ctx: ToolContext, hub: Hub, out: Path) -> list[HubFile]:
     params = ctx.params
     repo, commit = Repo(params["repo_type"], params["repo_id"]), params["commit"]
     files = hub.files(repo, commit)
-    chosen = choose(files, params["globs"], params["optional"], str(repo))
+    if params["split"] is not None:
+        chosen = _of_split(hub, repo, commit, files, params["subset"], params["split"])
+    else:
+        chosen = choose(files, params["globs"], params["optional"], str(repo))
     remotes = [
         Remote(
             file.path,
@@ -41,6 +45,14 @@ def download(ctx: ToolContext, hub: Hub, out: Path) -> list[HubFile]:
     ]
     fetch(ctx, remotes, out, f"the {repo}", hub.patience)
     return chosen
+
+
+def _of_split(hub: Hub, repo: Repo, commit: str, files: Sequence[HubFile], subset: str, split: str) -> list[HubFile]:
+    by_path = {file.path: file for file in files}
+    chosen = choose_split(
+        list(by_path), lambda: hub.read(repo, commit, by_path[README], README_MAX), subset, split, str(repo)
+    )
+    return [by_path[path] for path in chosen]
 
 
 def choose(files: Sequence[HubFile], globs: Sequence[str], optional: Sequence[str], where: str) -> list[HubFile]:

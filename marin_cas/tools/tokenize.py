@@ -9,35 +9,41 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from marin_cas.digest import Digest
 from marin_cas.encoding import encode
-from marin_cas.tools.documents import DocumentFile, find_files, read_texts
+from marin_cas.tools.documents import DocumentFile, Piece, find_files, read_pieces
+from marin_cas.tools.encoder import Crew, Encoded, crew
 from marin_cas.worker.context import ToolContext, ToolError
 
 REVISION = 1
 
 # One fixed name: Levanter records the shard's in the ledger, and its own writers put a path there.
 SHARD = "documents"
-_BATCH_DOCUMENTS = 256
+# Levanter writes each batch by rewriting what it has of the last chunk, so batches are large.
+_WRITE_TOKENS = 1 << 20
+_CHECKED = 8
 
 
 def run(ctx: ToolContext) -> None:
     files = find_files(ctx.inputs["documents"], ctx.params["glob"])
     check_tokenizer_folder(ctx.inputs["tokenizer"])  # before seconds of imports
+    text_key = ctx.params["text_key"]
+    with crew(ctx.inputs["tokenizer"], text_key, ctx.settings.get("processes", 1)) as processes:
+        _write(ctx, files, processes)
+
+
+def _write(ctx: ToolContext, files: list[DocumentFile], processes: Crew) -> None:
     tokenizer_id = tokenizer_identity(ctx.inputs["tokenizer"])
     os.environ.setdefault("JAX_PLATFORMS", "cpu")  # Levanter imports jax; an accelerator is none of its business here
     import numpy as np
-    from levanter.data.text.formats import TextLmDatasetFormat
     from levanter.store.cache import CacheMetadata, SerialCacheWriter
 
     tokenizer = load_tokenizer_folder(ctx.inputs["tokenizer"])
-    text_key, limit = ctx.params["text_key"], ctx.params["sample_count"]
-    encode_batch = TextLmDatasetFormat(text_key="text").build_preprocessor(
-        tokenizer, enforce_eos=True, enforce_bos=True
-    )
     metadata = CacheMetadata(
         {
             "tokenizer": tokenizer_id,
@@ -47,48 +53,57 @@ def run(ctx: ToolContext) -> None:
         }
     )
     counts = np.zeros(len(tokenizer), dtype=np.int64)
-    per_file: list[dict[str, Any]] = []
+    documents, tokens = Counter[str](), Counter[str]()
     # An array and not a list: Levanter takes the type of the exemplar, and a list would make it int64.
     exemplar = {"input_ids": np.zeros((0,), dtype=np.int32)}
     folder = ctx.outputs["cache"] / ctx.params["split"]
     with SerialCacheWriter(str(folder), exemplar, metadata=metadata, shard_name=SHARD) as writer:
-        for file in files:
-            documents = tokens = 0
-            for batch in _batches(file, text_key, limit):
-                rows = [
-                    {"input_ids": np.asarray(row["input_ids"], dtype=np.int32)}
-                    for row in encode_batch([{"text": text} for text in batch])
-                ]
-                writer.write_batch(rows)
-                documents += len(rows)
-                for row in rows:
-                    tokens += len(row["input_ids"])
-                    counts += np.bincount(row["input_ids"], minlength=len(counts))
-                ctx.progress(len(per_file), len(files), "files", tokens=int(counts.sum()))
-            per_file.append({"path": file.name, "documents": documents, "tokens": tokens})
-    ctx.progress(len(files), len(files), "files", tokens=int(counts.sum()))
+        waiting: list[np.ndarray] = []
+        size = 0
+        for piece, encoded in processes.encode(_pieces(ctx, files)):
+            if not documents:
+                _check_first(tokenizer, piece.texts(ctx.params["text_key"]), encoded)
+            waiting += encoded.rows()
+            size += len(encoded.ids)
+            counts += np.bincount(encoded.ids, minlength=len(counts))
+            documents[piece.file] += len(encoded.lengths)
+            tokens[piece.file] += len(encoded.ids)
+            if size >= _WRITE_TOKENS:
+                writer.write_batch([{"input_ids": row} for row in waiting])
+                waiting, size = [], 0
+            ctx.progress(len(documents) - 1, len(files), "files", tokens=tokens.total())
+        if waiting:
+            writer.write_batch([{"input_ids": row} for row in waiting])
+    ctx.progress(len(files), len(files), "files", tokens=tokens.total())
     stats = {
         "split": ctx.params["split"],
         "tokenizer": tokenizer_id,
         "vocab_size": len(tokenizer),
-        "documents": sum(entry["documents"] for entry in per_file),
-        "tokens": int(counts.sum()),
+        "documents": documents.total(),
+        "tokens": tokens.total(),
         "unigram_entropy": unigram_entropy(counts.tolist()),
-        "files": per_file,
+        "files": [{"path": f.name, "documents": documents[f.name], "tokens": tokens[f.name]} for f in files],
     }
     text = json.dumps(stats, indent=1, ensure_ascii=False, sort_keys=True)
     (ctx.outputs["cache"] / "stats.json").write_text(text + "\n", encoding="utf-8")
 
 
-def _batches(file: DocumentFile, text_key: str, limit: int | None):
-    batch: list[str] = []
-    for text in read_texts(file, text_key, limit):
-        batch.append(text)
-        if len(batch) == _BATCH_DOCUMENTS:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
+def _pieces(ctx: ToolContext, files: list[DocumentFile]) -> Iterator[Piece]:
+    for file in files:
+        yield from read_pieces(file, ctx.params["text_key"], ctx.params["sample_count"])
+
+
+def _check_first(tokenizer: Any, texts: list[str], encoded: Encoded) -> None:
+    """ToolError when Levanter itself would make other ids of the first documents than we did."""
+    from levanter.data.text.formats import TextLmDatasetFormat
+
+    levanters = TextLmDatasetFormat(text_key="text").build_preprocessor(tokenizer, enforce_eos=True, enforce_bos=True)
+    first = [{"text": text} for text in texts[:_CHECKED]]
+    if [row["input_ids"] for row in levanters(first)] != [row.tolist() for row in encoded.rows()[:_CHECKED]]:
+        raise ToolError(
+            "this Levanter makes other tokens of the first documents than marin-cas does",
+            hint="lock the Levanter that this marin-cas is made for",
+        )
 
 
 def unigram_entropy(counts: list[int]) -> float:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from marin_cas.tools import documents as documents_module
 from marin_cas.tools import tokenize, trained_tokenizer
 from marin_cas.worker.context import ToolContext, ToolError
 
@@ -139,7 +140,8 @@ def test_a_cache_is_the_same_bytes_wherever_and_in_whatever_batches(
     elsewhere = tmp_path / "other place"
     shutil.copytree(documents, elsewhere / "d")
     shutil.copytree(tokenizer, elsewhere / "t")
-    monkeypatch.setattr(tokenize, "_BATCH_DOCUMENTS", 7)
+    monkeypatch.setattr(documents_module, "_PIECE_DOCUMENTS", 7)
+    monkeypatch.setattr(tokenize, "_WRITE_TOKENS", 100)
     again = tokenized(tmp_path, elsewhere / "d", elsewhere / "t")
     assert tree(again) == tree(cache)
     ledger = json.loads((cache / "train/shard_ledger.json").read_text())
