@@ -2,10 +2,40 @@
 
 TreeInfo = provider(fields = ["artifact"])
 TokenizerInfo = provider(fields = ["files", "id"])
-TokenizedInfo = provider(fields = ["cache", "tokenizer", "tokenizer_id", "name", "validation", "text_key"])
-MixtureInfo = provider(fields = ["components", "tokenizer", "tokenizer_id", "shuffle"])
-CheckpointInfo = provider(fields = ["native", "hf", "metrics", "tokenizer", "tokenizer_id", "model"])
-EvalInfo = provider(fields = ["scores", "samples"])
+TokenizedInfo = provider(fields = {
+    "cache": "a tree with Levanter's cache",
+    "tokenizer": "the tokenizer's tree",
+    "tokenizer_id": "text that is equal for equal tokenizers",
+    "name": "its name in a mixture",
+    "validation": "whether it is a validation set",
+    "text_key": "the key of a document that holds its text",
+    "documents": "texts, each equal for equal documents: what it was made from",
+})
+MixtureInfo = provider(fields = {
+    "components": "dicts of `name`, `cache`, `weight`, `validation` and `documents`, in Levanter's order",
+    "tokenizer": "the tokenizer's tree",
+    "tokenizer_id": "text that is equal for equal tokenizers",
+    "shuffle": "True, False or the fields of a block shuffle",
+    "options": "what else is not as Levanter has it by default",
+})
+CheckpointInfo = provider(fields = {
+    "native": "a tree with Levanter's own checkpoint after the last step",
+    "hf": "a tree with the Hugging Face export after the last step",
+    "metrics": "a file for people",
+    "tokenizer": "the tokenizer's tree",
+    "tokenizer_id": "text that is equal for equal tokenizers",
+    "model": "the model's config with all its fields",
+    "optimizer": "the optimizer's config with all its fields",
+    "exports": "the step, as text, to the tree of each export before the last",
+    "steps": "how many steps the training takes",
+    "tokens": "how many tokens it is trained on",
+    "export_every": "the distance of the exports, 0 for none",
+})
+EvalInfo = provider(fields = {
+    "scores": "a JSON file of the last step's scores",
+    "samples": "a tree with each question and answer",
+    "steps": "the step, as text, to the scores of each export before the last",
+})
 
 # Attributes of every rule that runs a user's function.
 FUNCTION_ATTRS = {

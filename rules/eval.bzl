@@ -2,7 +2,7 @@
 
 load("@marin//rules:common.bzl", "CheckpointInfo", "EvalInfo", "default_artifacts")
 load("@marin//rules:resources.bzl", "cpu")
-load("@marin//rules:train.bzl", "canonical_mp")
+load("@marin//rules:precision.bzl", "canonical_mp")
 
 _TASK_FIELDS = {"name": "string", "num_fewshot": "int", "task_alias": "string", "task_kwargs": "dict"}
 

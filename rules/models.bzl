@@ -1,30 +1,116 @@
 """Model and optimizer configs of Levanter as literals, and the sizes of Llama that Marin's experiments use."""
 
 def llama(**fields):
-    """A Llama; what is left out has Levanter's default, and analysis checks every field."""
+    """A Llama. What is left out has Levanter's default, and analysis checks every field."""
     return {"type": "llama"} | fields
 
-def qwen(**fields):
-    return {"type": "qwen"} | fields
+def apertus(**fields):
+    """An Apertus."""
+    return {"type": "apertus"} | fields
 
-def qwen3(**fields):
-    return {"type": "qwen3"} | fields
+def gemma(**fields):
+    """A Gemma."""
+    return {"type": "gemma"} | fields
+
+def gemma2(**fields):
+    """A Gemma 2."""
+    return {"type": "gemma2"} | fields
+
+def gemma3(**fields):
+    """A Gemma 3."""
+    return {"type": "gemma3"} | fields
+
+def gpt2(**fields):
+    """A GPT-2."""
+    return {"type": "gpt2"} | fields
 
 def mistral(**fields):
+    """A Mistral."""
     return {"type": "mistral"} | fields
 
 def olmo2(**fields):
+    """An OLMo 2."""
     return {"type": "olmo2"} | fields
 
 def olmo3(**fields):
+    """An OLMo 3."""
     return {"type": "olmo3"} | fields
 
-def gpt2(**fields):
-    return {"type": "gpt2"} | fields
+def qwen(**fields):
+    """A Qwen 2, which is its name in Hugging Face folders."""
+    return {"type": "qwen"} | fields
+
+def qwen3(**fields):
+    """A Qwen 3."""
+    return {"type": "qwen3"} | fields
+
+def qwen3_moe(**fields):
+    """A Qwen 3 with experts."""
+    return {"type": "qwen3_moe"} | fields
 
 def adam(**fields):
     """Adam. `warmup` and `decay` of at most 1.0 are fractions of the run, of 2 and more steps."""
     return {"type": "adam"} | fields
+
+def adamH(**fields):
+    """AdamH."""
+    return {"type": "adamH"} | fields
+
+def adopt(**fields):
+    """ADOPT."""
+    return {"type": "adopt"} | fields
+
+def cautious(**fields):
+    """Cautious Adam."""
+    return {"type": "cautious"} | fields
+
+def grug_muon(**fields):
+    """Grug's Muon."""
+    return {"type": "grug_muon"} | fields
+
+def kron(**fields):
+    """PSGD Kron."""
+    return {"type": "kron"} | fields
+
+def lion(**fields):
+    """Lion."""
+    return {"type": "lion"} | fields
+
+def mars(**fields):
+    """MARS."""
+    return {"type": "mars"} | fields
+
+def mini(**fields):
+    """Adam-mini."""
+    return {"type": "mini"} | fields
+
+def muon(**fields):
+    """Muon."""
+    return {"type": "muon"} | fields
+
+def muonH(**fields):
+    """MuonH."""
+    return {"type": "muonH"} | fields
+
+def namo(**fields):
+    """NAMO."""
+    return {"type": "namo"} | fields
+
+def namoD(**fields):
+    """NAMO-D."""
+    return {"type": "namoD"} | fields
+
+def rmsprop(**fields):
+    """RMSprop."""
+    return {"type": "rmsprop"} | fields
+
+def scion(**fields):
+    """Scion."""
+    return {"type": "scion"} | fields
+
+def soap(**fields):
+    """SOAP."""
+    return {"type": "soap"} | fields
 
 # Rotary embeddings of Llama 3 and 3.1.
 LLAMA3_ROPE = {"type": "llama3"}

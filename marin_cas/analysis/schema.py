@@ -16,11 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from marin_cas.analysis import constraints
+from marin_cas.analysis import constraints, tasks
 from marin_cas.analysis.lock import Lock
 from marin_cas.errors import Location, RequestError, did_you_mean
 
 SCHEMAS = Path(__file__).parent / "schemas"
+# What rules ask of the tasks of lm-eval, by the same function.
+TASKS = "lm_eval.tasks"
 _LIBRARIES = {"levanter": "marin-levanter"}
 _FORMAT = 1
 _EXPECTED = {"bool": "True or False", "int": "an integer", "float": "a number", "str": "text", "null": "None"}
@@ -33,6 +35,8 @@ def expand(name: str, value: Any, *, lock: Lock, where: Location | None, what: s
     library would refuse later, or misread.
     """
     library = name.partition(".")[0]
+    if name == TASKS:
+        return tasks.describe(value, lock=lock, where=where, what=what)
     distribution = _LIBRARIES[library]
     schema = _load(library, distribution, lock.version(distribution, where=where), where)
     return _Expander(schema, where, what).root(name, value)

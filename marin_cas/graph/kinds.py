@@ -208,6 +208,7 @@ CONVERTERS: Mapping[str, Callable[[Any, Context], Any]] = {
     "bool": _bool,
     "dict": _dict,
     "list": _list,
+    "value": _json,
     "string_list": _list_of(_string, "strings"),
     "string_dict": _dict_of(_string, "string to string"),
     "label": _label,

@@ -25,6 +25,7 @@ ATTR_KINDS = (
     "list",
     "string_list",
     "string_dict",
+    "value",
     "label",
     "label_list",
     "label_dict",

@@ -18,7 +18,7 @@ from marin_cas.errors import did_you_mean
 from marin_cas.worker.context import ToolError
 
 # Builders of `datasets` that read the files they are given.
-_FILE_BUILDERS = ("json", "csv", "parquet", "text", "arrow")
+FILE_BUILDERS = ("json", "csv", "parquet", "text", "arrow")
 _SPLITS = ("training_split", "validation_split", "test_split", "fewshot_split")
 _NAMED = re.compile(rb"""^(task|group):[ \t]*["']?([^\s"'#\[\]]+)""", re.MULTILINE)
 
@@ -64,7 +64,7 @@ def _local_definitions(folder: Path) -> dict[str, tuple[str, Path]]:
 
 def _bundled_definition(name: str, local: Mapping[str, Any]) -> tuple[str, Path]:
     """The file of lm-eval that defines `name`: the one called so, else whichever of 14,000 says so."""
-    files = _bundled_files()
+    files = bundled_files()
     for path in files:
         if path.stem == name and (found := _definition(path)) and found[1] == name:
             return found[0], path
@@ -78,7 +78,8 @@ def _bundled_definition(name: str, local: Mapping[str, Any]) -> tuple[str, Path]
 
 
 @functools.cache
-def _bundled_files() -> tuple[Path, ...]:
+def bundled_files() -> tuple[Path, ...]:
+    """The definitions of all tasks that come with lm-eval, sorted."""
     import lm_eval.tasks
 
     return tuple(sorted(Path(lm_eval.tasks.__file__).parent.rglob("*.yaml"), key=lambda path: path.as_posix()))
@@ -134,7 +135,7 @@ def _dataset(name: str, config: Mapping[str, Any], data: Mapping[str, Path]) -> 
     path = config.get("dataset_path")
     if name in data:
         return {"dataset_path": str(data[name]), "dataset_name": None, "dataset_kwargs": None}
-    if path in _FILE_BUILDERS:
+    if path in FILE_BUILDERS:
         options = dict(config.get("dataset_kwargs") or {})
         if not options.get("data_files"):
             raise ToolError(f"`{name}` reads `{path}` files but says not which", hint="give it `data_files`")

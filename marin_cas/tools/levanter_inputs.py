@@ -57,6 +57,20 @@ def check_components(components: Sequence[Component], *, tokenizer: str, seq_len
             )
 
 
+def check_limits(components: Sequence[Component], params: Mapping[str, Any]) -> None:
+    """ToolError when a component is too small for what `max_train_batches` takes of it."""
+    limits = (params.get("mixture") or {}).get("max_train_batches") or {}
+    for component in components:
+        wanted = limits.get(component.name, 0) * params["batch_size"]
+        held = component.tokens // params["seq_len"]
+        if wanted > held:
+            raise ToolError(
+                f"component `{component.name}` has {held} sequences of {params['seq_len']} tokens, and "
+                f"`max_train_batches` takes {limits[component.name]} batches of {params['batch_size']}",
+                hint="take fewer batches of it",
+            )
+
+
 def _component(entry: Mapping[str, Any], folder: Path) -> Component:
     name = entry["name"]
     split = VALIDATION if entry["validation"] else TRAIN

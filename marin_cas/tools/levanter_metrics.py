@@ -35,6 +35,8 @@ class MetricsFile:
             self.flush()
             self.last_step = step
         values = _numbers(metrics)
+        if not step:
+            values.pop("train/loss", None)  # nothing was trained on yet, and Levanter says 0
         self._line.update(values)
         self.last.update(values)
         if "train/loss" in values:

@@ -21,9 +21,6 @@ TRAINER = "levanter.TrainerConfig"
 
 # Models that do not train from local files alone, and why.
 REFUSED_MODELS = {
-    "gemma": "it asks a hub for its tokenizer",
-    "gemma2": "it asks a hub for its tokenizer",
-    "gemma3": "it asks a hub for its tokenizer",
     "gpt2_hyena": "it has no Hugging Face form to export",
     "mixtral": "its experts cannot be differentiated in this Levanter",
     "modernbert": "it is not a causal language model",

@@ -77,6 +77,7 @@ class ToolContext:
 
     A tree output's folder exists already and is empty; a file output is a path to write. `scratch` is kept when an
     attempt is killed; `earlier` are the scratch folders of earlier attempts of this key, newest first, read-only.
+    `run_id` begins the key: it is for who is told of the run, and may get into no output.
     """
 
     params: Mapping[str, Any]
@@ -87,6 +88,7 @@ class ToolContext:
     earlier: tuple[Path, ...] = ()
     code: Path | None = None
     report: Report = field(default_factory=lambda: Report(None))
+    run_id: str = "unnamed"
 
     def progress(self, done: float, total: float | None = None, unit: str = "", **fields: Any) -> None:
         """Says how far the tool is; cheap enough for an inner loop."""

@@ -29,7 +29,7 @@ class Job:
     writable: tuple[str, ...] = ()
     confine: bool = True
     workspace: str | None = None
-    request: Mapping[str, Any] = field(default_factory=dict)  # for people and for `marin shell`; the tool ignores it
+    request: Mapping[str, Any] = field(default_factory=dict)  # for people and for `marin shell`; tools get its key only
 
     def write(self, folder: Path) -> None:
         fields = {name: plain.to_json(getattr(self, name)) for name in self.__slots__ if name != "request"}

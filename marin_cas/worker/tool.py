@@ -19,6 +19,7 @@ from marin_cas.worker.job import Job
 WRITABLE = ("out", "home", "tmp", "scratch")
 TOOLS = "marin_cas.tools"
 _TEXT_MAX = 4000
+_RUN_ID_DIGITS = 16
 
 
 class _Refused(Exception):
@@ -64,6 +65,7 @@ def _run(job: Job, report: Report) -> None:
         earlier=tuple(Path("earlier", str(index)) for index in range(job.earlier)),
         code=Path("code") if job.code else None,
         report=report,
+        run_id=str(job.request.get("key", ""))[:_RUN_ID_DIGITS],
     )
     module.run(context)
     if job.code:

@@ -592,7 +592,8 @@ def test_18_an_evaluation_is_of_one_checkpoint_and_one_definition(evals: Mini) -
 
 def test_18_two_trainings_never_share_an_evaluation(mini: Mini) -> None:
     train = (
-        'train_lm(name = "{name}", datasets = ":web", batch_size = 2, num_train_steps = 2, model = llama('
+        'train_lm(name = "{name}", datasets = ":web", batch_size = 2, num_train_steps = 2, seq_len = 16, '
+        'z_loss_weight = 0.0, model = llama('
         "hidden_dim = 8, num_heads = 1, num_kv_heads = 1, max_seq_len = 16),"
         " optimizer = adam(learning_rate = {rate}))\n"
         'lm_eval(name = "e_{name}", checkpoint = ":{name}", tasks = ["piqa"])\n'

@@ -20,7 +20,7 @@ load("@marin//rules:models.bzl", "adam", "llama")
 load("@marin//rules:train.bzl", "train_lm")
 """.lstrip()
 TRAIN = """train_lm(
-    name = "{name}", datasets = ":{datasets}", batch_size = 2, {more},
+    name = "{name}", datasets = ":{datasets}", batch_size = 2, z_loss_weight = 0.0, {more},
     model = llama(hidden_dim = 8, intermediate_dim = 8, num_layers = 1, num_heads = 1, num_kv_heads = 1,
                   max_seq_len = 64),
     optimizer = adam(learning_rate = 1e-3),
@@ -142,7 +142,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Mini, Ran]:
             + "".join(
                 f'raw_download(name = "c_{name}", function = "f.py:cache", params = {{{params}}})\n'
                 f'cached(name = "{name}", files = ":c_{name}", tokenizer = ":tok_broken")\n'
-                + TRAIN.format(name=f"m_{name}", datasets=name, more="num_train_steps = 1")
+                + TRAIN.format(name=f"m_{name}", datasets=name, more="num_train_steps = 1, seq_len = 64")
                 for name, params in CACHES.items()
             )
             + "".join(
@@ -233,10 +233,10 @@ EARLY = {
     "infinite_weight": ('mixture(name = "t", train = {":a": 1e999})', ["`train.:a` is not a finite"]),
     "validation_in_train": ('mixture(name = "t", train = {":a": 1.0, ":v": 1.0})', ["`//:v` is a validation set"]),
     "train_in_validation": ('mixture(name = "t", train = {":a": 1.0}, validation = [":c"])', ["`//:c`"]),
-    "validation_alone": (train("v", "num_train_steps = 1"), ["`//:v` is a validation set"]),
-    "negative_steps": (train("a", "num_train_steps = -1"), ["`num_train_steps` is -1"]),
-    "fractional_steps": (train("a", "num_train_steps = 1.5"), ["`num_train_steps`", "int"]),
-    "no_cores": (train("a", "num_train_steps = 1, nproc = 0"), ["`nproc` is 0: it must be at least 1"]),
+    "validation_alone": (train("v", "num_train_steps = 1, seq_len = 64"), ["`//:v` is a validation set"]),
+    "negative_steps": (train("a", "num_train_steps = -1, seq_len = 64"), ["`num_train_steps` is -1"]),
+    "fractional_steps": (train("a", "num_train_steps = 1.5, seq_len = 64"), ["`num_train_steps`", "int"]),
+    "no_cores": (train("a", "num_train_steps = 1, nproc = 0, seq_len = 64"), ["`nproc` is 0: it must be at least 1"]),
     "long_sequences": (train("a", "num_train_steps = 1, seq_len = 65"), ["`seq_len` is 65"]),
 }  # fmt: skip
 

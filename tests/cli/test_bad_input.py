@@ -147,6 +147,8 @@ def train(mini: Mini, **changed: str) -> str:
         "optimizer": '{"type": "adam", "learning_rate": 1e-3}',
         "num_train_steps": "2",
         "batch_size": "2",
+        "seq_len": "8",
+        "z_loss_weight": "0",
     } | changed
     body = "".join(f"    {name} = {value},\n" for name, value in attributes.items())
     mini.write(

@@ -91,7 +91,9 @@ TRAIN = {
     "optimizer": call("adam", learning_rate="3e-3", warmup="0.25"),
     "datasets": '":mix"',
     "batch_size": "2",
+    "seq_len": "32",
     "num_train_steps": "8",
+    "z_loss_weight": "0",
     "export_every": "5",
     "mp": '"f32"',
 }

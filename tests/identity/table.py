@@ -31,12 +31,17 @@ class Other:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One rule. `free` are the attributes that bear no identity: a changed value leaves every key as it is."""
+    """One rule. `free` are the attributes that bear no identity: a changed value leaves every key as it is.
+
+    So does one of `placement`, which says how the devices are used: with another order of sums come other bits, so
+    what it leaves equal is compared to a tolerance (tests/slow/test_train_lm_more.py).
+    """
 
     base: Attrs
     identity: Mapping[str, Other]
     free: Mapping[str, Other]
     seen_by: str | None = None  # for a rule that runs nothing
+    placement: Mapping[str, Other] = field(default_factory=dict)
 
 
 # Targets that take the compared one in, by name; `{}` is its label.
@@ -112,6 +117,9 @@ CASES: Mapping[str, Case] = {
             "train": Other('{":web": 0.7, ":code": 0.4}'),
             "validation": Other('[":held", ":held_too"]'),
             "shuffle": Other('{"window_blocks": 256}'),
+            "max_train_batches": Other('{":web": 1}'),
+            "mixture_block_size": Other("16"),
+            "stop_strategy": Other('"all_exhausted"'),
         },
         EXACT,
         seen_by="train",
@@ -133,15 +141,22 @@ CASES: Mapping[str, Case] = {
             "nproc": Other("2"),
             "export_every": Other("4"),
             "init_from": Other('":model"'),
+            "init_weights_only": Other("True", over={"init_from": '":model"'}),
+            "validation": Other('[":held_too"]'),
+            "env_vars": Other('{"XLA_FLAGS": "--xla_cpu_enable_fast_math=true"}'),
             "version": Other('"2026.01.31"'),
         },
         {
             **SAMPLED,
+            "wandb_project": Other('"another"'),
+            "wandb_group": Other('"group"'),
+            "run_id": Other('"run"'),
             "steps_per_eval": Other("3"),
             "max_eval_batches": Other("1"),
             "checkpoint_minutes": Other("0.0"),
             "checkpoint_every_steps": Other("2"),
         },
+        placement={"tensor_parallel_size": Other("2")},
     ),
     "lm_eval": Case(
         {
@@ -177,6 +192,15 @@ SUPPORT = (
         {"raw": '":docs"', "glob": '"*.jsonl"', "tokenizer": '":tok"', "validation": "True", "sample_count": "9"},
     ),
     Declared("other_model", "train_lm", {**TRAIN, "seed": "7"}),
+    Declared(
+        "mix_too",
+        "mixture",
+        {
+            "train": '{":web": 0.7, ":code": 0.3}',
+            "validation": '[":held", ":held_too"]',
+            "shuffle": '{"io_block_size": 8}',
+        },
+    ),
 )
 
 # Two ways to write one thing: no key may tell them apart. (rule, the one, the other; over its base)
@@ -196,7 +220,10 @@ SPELLINGS: tuple[tuple[str, Attrs, Attrs], ...] = (
     ("tokenized", {"tokenizer": '":tok"'}, {"tokenizer": '":same_tok"'}),
     ("train_lm", {}, {"seed": "0", "nproc": "1", "trainer": "{}"}),
     ("train_lm", {"z_loss_weight": "1"}, {"z_loss_weight": "1.0"}),
-    ("train_lm", {"seq_len": "32"}, {}),
+    ("train_lm", {"datasets": '":web"'}, {"datasets": '{"//exp:web": 1}'}),
+    ("train_lm", {"datasets": '":mix"', "validation": '[":held_too"]'}, {"datasets": '":mix_too"'}),
+    ("train_lm", {"env_vars": "{}"}, {"env_vars": '{"WANDB_ENTITY": "us", "TPU_LOG_DIR": "logs"}'}),
+    ("mixture", {"stop_strategy": '"restart"', "mixture_block_size": "2048", "max_train_batches": "{}"}, {}),
     ("train_lm", {"mp": '"p=f32,c=bf16"'}, {"mp": '"compute=bfloat16,params=float32,output=bfloat16"'}),
     (
         "train_lm",

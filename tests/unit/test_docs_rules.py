@@ -37,6 +37,8 @@ train_lm(
     datasets = ":tokens",
     batch_size = 1,
     num_train_steps = 3,
+    seq_len = 8,
+    z_loss_weight = 0,
     export_every = 2,
 )
 """

@@ -41,6 +41,8 @@ TAKEN = [
     ("list", [1, "a", [True]], [1, "a", [True]]),
     ("string_list", ["a"], ["a"]),
     ("string_dict", {"a": "b"}, {"a": "b"}),
+    ("value", False, False),
+    ("value", {"a": [1]}, {"a": [1]}),
     ("label", ":a", A),
     ("label", "a", A),
     ("label_list", [":a", "//exp:b"], [A, B]),

@@ -64,7 +64,8 @@ def identity_pairs(rule: str) -> list[Pair]:
 def free_pairs(rule: str) -> list[Pair]:
     """Those that must leave the rule's own key, and the keys of what takes it in, as they are."""
     through = {"tokenized": "train"}.get(rule)
-    return [pair_of(rule, name, replace(other, seen_by=None)) for name, other in CASES[rule].free.items()] + [
+    free = {**CASES[rule].free, **CASES[rule].placement}
+    return [pair_of(rule, name, replace(other, seen_by=None)) for name, other in free.items()] + [
         pair(rule, f"{name}.seen", CASES[rule].base, {**CASES[rule].base, name: other.value}, through, own=False)
         for name, other in CASES[rule].free.items()
         if through
@@ -91,12 +92,13 @@ def analysis(tmp_path_factory: pytest.TempPathFactory) -> Analysis:
 
 def unlisted(attrs: Mapping[str, AttrSpec], case: Case) -> list[str]:
     """What the table does not say, or says otherwise than the rule does."""
-    problems = [f"`{name}` is listed twice" for name in case.identity.keys() & case.free.keys()]
-    problems += [f"`{name}` is no attribute" for name in (case.identity.keys() | case.free.keys()) - attrs.keys()]
+    free = {**case.free, **case.placement}
+    problems = [f"`{name}` is listed twice" for name in case.identity.keys() & free.keys()]
+    problems += [f"`{name}` is no attribute" for name in (case.identity.keys() | free.keys()) - attrs.keys()]
     for name, spec in attrs.items():
         if name == "version":
             continue  # of identity for sampled actions only: see below
-        listed = IDENTITY if name in case.identity else "none" if name in case.free else "nowhere"
+        listed = IDENTITY if name in case.identity else "none" if name in free else "nowhere"
         if listed != (IDENTITY if spec.bears == IDENTITY else "none"):
             problems.append(f"`{name}` bears {spec.bears} and is listed as {listed}")
     return problems

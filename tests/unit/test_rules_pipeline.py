@@ -42,7 +42,7 @@ tokenized(name = "other", raw = ":raw", glob = "a.jsonl", tokenizer = ":tok2")
 """
 TRAIN = """
 train_lm(
-    name = "m", datasets = ":mix", batch_size = 2, num_train_steps = 1,
+    name = "m", datasets = ":mix", batch_size = 2, num_train_steps = 1, seq_len = 8, z_loss_weight = 0,
     model = llama(hidden_dim = 8, num_heads = 1, num_kv_heads = 1), optimizer = adam(),
 )
 """
