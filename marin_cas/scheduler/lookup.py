@@ -32,8 +32,8 @@ class Lookup(Protocol):
         ...
 
     def blame(self, action: Action) -> tuple[str, str] | None:
-        """What the last result of `action` is or was made from that is tainted (the name, empty for itself), and why;
-        None when nothing is."""
+        """What the result of `action`, as it is declared now, is or was made from that is tainted (the name, empty for
+        itself), and why; None when nothing is."""
         ...
 
     def refusal(self, action: Action) -> MarinError | None:

@@ -59,14 +59,11 @@ class Suspicion:
         return bool(changed) and (key.hash in changed or not changed.isdisjoint(producers))
 
     def blame(self, action: Action) -> Blame | None:
-        """The tainted result that what the action gave last was made from, if so."""
+        """The tainted result that what the action gave as it is declared now was made from, if so."""
         changed = self.cache.actions.changed_keys()
         if not changed:
             return None
         key = self.cache.fingerprints.key(action.fingerprint)
-        if key is None:
-            latest = self.cache.labels.latest(action.id)
-            key = None if latest is None else latest.key
         choice = None if key is None else self.cache.actions.standing(key).choice
         if key is None or choice is None:
             return None
