@@ -18,6 +18,7 @@ from pathlib import Path
 
 from marin_cas.digest import Digest
 from marin_cas.disk import DISK, Disk, StrPath, disk_problem
+from marin_cas.errors import MarinError
 from marin_cas.label import Label
 from marin_cas.recipe import FILE, TREE
 from marin_cas.result import Output
@@ -46,22 +47,28 @@ class Links:
     def publish(self, label: Label, outputs: Mapping[str, Output]) -> dict[str, Path]:
         """Links each output whose bytes are there; returns where each of these is. Others are left out."""
         try:
-            made = {name: where for name, output in outputs.items() if (where := self._tree(name, output))}
-            if not made:
-                return {}
-            place = self._place(label)
-            if len(outputs) == 1:
-                name, where = next(iter(made.items()))
-                self._link(where, place)
-                return {name: Path(place)}
-            self._make_folder(place, str(label))
-            for stale in set(os.listdir(place)) - set(outputs) - {_MARK}:
-                self._disk.remove_tree(f"{place}/{stale}")
-            for name, where in made.items():
-                self._link(where, f"{place}/{name}")
-            return {name: Path(f"{place}/{name}") for name in made}
+            return self._publish(label, outputs)
         except OSError as error:
             raise disk_problem(error, self._out) from error
+        except MarinError as error:
+            error.notes = (*error.notes, f"while the outputs of `{label}` were laid out")
+            raise
+
+    def _publish(self, label: Label, outputs: Mapping[str, Output]) -> dict[str, Path]:
+        made = {name: where for name, output in outputs.items() if (where := self._tree(name, output))}
+        if not made:
+            return {}
+        place = self._place(label)
+        if len(outputs) == 1:
+            name, where = next(iter(made.items()))
+            self._link(where, place)
+            return {name: Path(place)}
+        self._make_folder(place, str(label))
+        for stale in set(os.listdir(place)) - set(outputs) - {_MARK}:
+            self._disk.remove_tree(f"{place}/{stale}")
+        for name, where in made.items():
+            self._link(where, f"{place}/{name}")
+        return {name: Path(f"{place}/{name}") for name in made}
 
     def path(self, label: Label) -> Path | None:
         """Where `publish` put the target's outputs: a link, or a folder of links. None when it is not there."""

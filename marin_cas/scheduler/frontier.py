@@ -132,15 +132,22 @@ class Frontier:
         """Follow every consequence, up to what only a run can tell."""
         while self._work:
             id = self._work.popleft()
-            node = self.nodes[id]
-            if node.phase is Phase.IDLE:
-                self._begin(id, node)
-            if node.phase is Phase.ASKING:
-                self._ask(id, node)
-            if node.phase is Phase.SERVED and not node.wanted <= node.complete:
-                self._complete(id, node)
-            if node.phase is Phase.GATHERING:
-                self._gather(id, node)
+            try:
+                self._follow(id, self.nodes[id])
+            except MarinError as error:
+                # A store knows blobs, not what they are of.
+                error.notes = (*error.notes, f"while `{id}` was looked up in the cache")
+                raise
+
+    def _follow(self, id: str, node: Node) -> None:
+        if node.phase is Phase.IDLE:
+            self._begin(id, node)
+        if node.phase is Phase.ASKING:
+            self._ask(id, node)
+        if node.phase is Phase.SERVED and not node.wanted <= node.complete:
+            self._complete(id, node)
+        if node.phase is Phase.GATHERING:
+            self._gather(id, node)
 
     def assume_misses(self) -> None:
         """For plans: go on as if every action that waits for a key will run, so that what it reads is looked at."""
