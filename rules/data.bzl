@@ -298,3 +298,37 @@ tokenized = rule(
     },
     toolchain = ["tokenizers", "marin-levanter", "tensorstore"],
 )
+
+def _pretokenized(ctx):
+    tokenizer, tokenizer_id = _tokenizer_files(ctx, ctx.attr.tokenizer)
+    commit = ctx.lock.hub(ctx.attr.repo_type, ctx.attr.repo_id, ctx.attr.revision)
+    made = ctx.actions.run(
+        tool = "pretokenized",
+        revision = 1,
+        params = {
+            "repo_type": ctx.attr.repo_type,
+            "repo_id": ctx.attr.repo_id,
+            "commit": commit,
+            "folder": ctx.attr.folder,
+            "split": "validation" if ctx.attr.validation else "train",
+        },
+        inputs = {"tokenizer": tokenizer},
+        outputs = {"cache": "tree"},
+        settings = {"network": "fetch"},
+        secrets = hub_secrets(ctx.attr.secrets),
+        heavy = True,
+    )
+    params = (ctx.attr.repo_id, commit or ctx.attr.revision, ctx.attr.folder, ctx.attr.validation)
+    return _tokenized_providers(ctx, made, tokenizer, tokenizer_id, "", ["cache %s@%s %s %s" % params])
+
+pretokenized = rule(
+    implementation = _pretokenized,
+    doc = "Token ids that a Hub repo holds in Levanter's cache format, looked through before they are believed.",
+    attrs = _CACHE_ATTRS | {
+        "repo_id": attr.string(mandatory = True, doc = "the repo, `owner/name`"),
+        "revision": attr.string(default = "main", doc = "as of `hf_download`"),
+        "repo_type": attr.string(default = "dataset", values = ["dataset", "model"], doc = "the type of repo"),
+        "folder": attr.string(default = "", doc = "where in the repo `train/` or `validation/` is; left out, at its top"),
+        "resources": attr.dict(bears = "execution", default = cpu(ram = "2g"), doc = "what an attempt needs"),
+    },
+)

@@ -42,22 +42,30 @@ class Encoded:
         return np.split(self.ids, np.cumsum(self.lengths)[:-1])
 
 
+def load(folder: Path) -> tuple[Any, int | None, int | None]:
+    """The tokenizer of a folder, and the ids of its bos and eos, where it has them. ToolError when it is none."""
+    from tokenizers import Tokenizer
+
+    try:
+        tokenizer: Any = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        config = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+    except Exception as error:  # the library raises bare ones for a file that does not parse
+        raise ToolError(f"the input `tokenizer` is not a tokenizer folder: {error}") from None
+    bos, eos = (_special(config, name) for name in ("bos_token", "eos_token"))
+    return (
+        tokenizer,
+        None if bos is None else tokenizer.token_to_id(bos),
+        None if eos is None else tokenizer.token_to_id(eos),
+    )
+
+
 class Encoder:
     """A tokenizer folder, loaded. A document gets the folder's bos before it and its eos behind it."""
 
     def __init__(self, folder: Path) -> None:
-        from tokenizers import Tokenizer
-
-        try:
-            self._tokenizer: Any = Tokenizer.from_file(str(folder / "tokenizer.json"))
-            config = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
-        except Exception as error:  # the library raises bare ones for a file that does not parse
-            raise ToolError(f"the input `tokenizer` is not a tokenizer folder: {error}") from None
-        bos, eos = (_special(config, name) for name in ("bos_token", "eos_token"))
-        self._bos = None if bos is None else self._tokenizer.token_to_id(bos)
-        known = eos is not None and self._tokenizer.token_to_id(eos) is not None
+        self._tokenizer, self._bos, eos = load(folder)
         # As text, so that it is encoded in the context of what stands before it.
-        self._end = f" {eos}" if known else ""
+        self._end = "" if eos is None else f" {self._tokenizer.id_to_token(eos)}"
 
     def encode(self, texts: Iterable[str]) -> Encoded:
         ids: list[int] = []

@@ -24,8 +24,8 @@ REVISION = 1
 
 # One fixed name: Levanter records the shard's in the ledger, and its own writers put a path there.
 SHARD = "documents"
-# Levanter writes each batch by rewriting what it has of the last chunk, so batches are large.
-_WRITE_TOKENS = 1 << 20
+# A batch rewrites the file of 134 million tokens that it adds to, so batches are large.
+_WRITE_TOKENS = 1 << 22
 _CHECKED = 8
 
 

@@ -11,7 +11,8 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from marin_cas.tools.documents import DocumentFile, find_files, pattern_to_regex, read_texts
+from marin_cas.tools import documents
+from marin_cas.tools.documents import DocumentFile, find_files, pattern_to_regex, read_pieces, read_texts
 from marin_cas.worker.context import ToolError
 
 
@@ -122,3 +123,77 @@ def test_every_text_comes_back(tmp_path_factory: pytest.TempPathFactory, written
     for ascii_only in (True, False):
         lines = "".join(json.dumps({"id": 1, "text": t}, ensure_ascii=ascii_only) + "\n" for t in written)
         assert texts(root, lines.encode()) == written
+
+
+def parquet(root: Path, name: str, **columns: object) -> bytes:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.table(columns), root / name, row_group_size=100)
+    return (root / name).read_bytes()
+
+
+def test_parquet_gives_a_column_in_the_order_of_the_rows(tmp_path: Path) -> None:
+    import pyarrow as pa
+
+    words = [f"number {n} é" for n in range(777)]
+    data = parquet(tmp_path, "x.parquet", id=list(range(777)), content=words)
+    assert texts(tmp_path, data, "a.parquet", "content") == words
+    assert texts(tmp_path, data, "a.parquet", "content", limit=300) == words[:300]
+    coded = pa.array(words).dictionary_encode()
+    assert texts(tmp_path, parquet(tmp_path, "x.parquet", content=coded), "a.parquet", "content") == words
+
+
+@pytest.mark.parametrize(
+    ("columns", "where", "message", "hint"),
+    [
+        ({"contents": ["a"]}, "a.parquet", "no column `content`", "did you mean `contents`?"),
+        ({"content": [1]}, "a.parquet", "is not text but int64", None),
+        ({"content": ["a"] * 300 + [None]}, "a.parquet:301", "`content` is not text but null", None),
+        ({"content": []}, "a.parquet", "is not text but null", None),
+    ],
+)
+def test_a_wrong_parquet_file_is_named(
+    tmp_path: Path, columns: dict, where: str, message: str, hint: str | None
+) -> None:
+    with pytest.raises(ToolError, match=message) as caught:
+        texts(tmp_path, parquet(tmp_path, "x.parquet", **columns), "a.parquet", "content")
+    assert (caught.value.where, caught.value.hint) == (where, hint)
+
+
+def test_what_is_no_parquet_file_is_named(tmp_path: Path) -> None:
+    whole = parquet(tmp_path, "x.parquet", content=["a b c"] * 1000)
+    for data in (b"not at all", whole[:-100], b""):
+        with pytest.raises(ToolError, match="not a Parquet file that can be read"):
+            texts(tmp_path, data, "a.parquet", "content")
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz", "a.txt.zst"])
+def test_each_line_of_a_text_file_is_a_document(tmp_path: Path, name: str) -> None:
+    content = "one\r\n\n  two {\n \nthree é".encode()
+    packed = {"gz": gzip.compress, "st": zstandard.ZstdCompressor().compress}.get(name[-2:], lambda data: data)(content)
+    assert texts(tmp_path, packed, name) == ["one", "  two {", "three é"]
+    assert texts(tmp_path, packed, name, limit=2) == ["one", "  two {"]
+    with pytest.raises(ToolError, match="not UTF-8") as caught:
+        texts(tmp_path, b"a\n\n\xff\n", "b.txt")
+    assert caught.value.where == "b.txt:3"
+
+
+def test_json_files_hold_lines_too(tmp_path: Path) -> None:
+    assert texts(tmp_path, gzip.compress(b'{"text": "a"}\n'), "c4-train.json.gz") == ["a"]
+    with pytest.raises(ToolError, match="not a JSON object but a list"):
+        texts(tmp_path, b'[{"text": "a"}]', "a.json")
+
+
+@given(st.lists(st.text(alphabet="ab\n é", max_size=40), min_size=1, max_size=30), st.integers(1, 9))
+def test_pieces_keep_the_order_and_the_lines(tmp_path_factory, written: list[str], size: int) -> None:
+    root = tmp_path_factory.mktemp("pieces")
+    lines = [json.dumps({"text": text}) for text in written]
+    (root / "a.jsonl").write_text("\n\n".join(lines))
+    file = DocumentFile("a.jsonl", root / "a.jsonl")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(documents, "_PIECE_DOCUMENTS", size)
+        pieces = list(read_pieces(file, "text"))
+    assert [text for piece in pieces for text in piece.texts("text")] == written
+    assert [number for piece in pieces for number in piece.numbers] == [1 + 2 * n for n in range(len(lines))]
+    assert all(len(piece.raw) <= size for piece in pieces)

@@ -8,9 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from marin_cas.tools import documents as documents_module
 from marin_cas.tools import tokenize, trained_tokenizer
+from marin_cas.tools.encoder import Encoded, Encoder
 from marin_cas.worker.context import ToolContext, ToolError
 
 WORDS = [
@@ -147,6 +150,44 @@ def test_a_cache_is_the_same_bytes_wherever_and_in_whatever_batches(
     ledger = json.loads((cache / "train/shard_ledger.json").read_text())
     assert ledger["metadata"]["preprocessor_metadata"]["tokenizer"] == tokenize.tokenizer_identity(tokenizer)
     assert not any(str(root).encode() in data for data in tree(cache).values() for root in (documents, tokenizer))
+
+
+@pytest.fixture(scope="module")
+def with_bos(tmp_path_factory: pytest.TempPathFactory, documents: Path) -> Path:
+    return train(tmp_path_factory.mktemp("b"), documents, bos="<s>")
+
+
+def ids_of(folder: Path, texts: list[str]) -> tuple[list[list[int]], list[list[int]]]:
+    """Ours, and Levanter's own."""
+    from levanter.data.text.formats import TextLmDatasetFormat
+    from levanter.tokenizers import load_tokenizer
+
+    theirs = TextLmDatasetFormat().build_preprocessor(load_tokenizer(str(folder)))([{"text": text} for text in texts])
+    ours = Encoder(folder).encode(texts)
+    assert ours.ids.dtype == np.int32
+    return [row.tolist() for row in ours.rows()], [row["input_ids"] for row in theirs]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.one_of(st.text(), st.lists(st.sampled_from(WORDS)).map(" ".join)), min_size=1, max_size=90))
+def test_the_ids_are_levanters_own(tokenizer: Path, with_bos: Path, texts: list[str]) -> None:
+    for folder in (tokenizer, with_bos):
+        ours, theirs = ids_of(folder, texts)
+        assert ours == theirs
+
+
+def test_the_ids_of_endless_words_and_blanks_are_levanters_own(with_bos: Path) -> None:
+    runs = [char * length for char in "x \n東" for length in (24_999, 25_000, 25_001, 50_001)]
+    ours, theirs = ids_of(with_bos, [*runs, "the quick " + runs[0] + " fox " + runs[5] + "x", "a" * 400_001])
+    assert ours == theirs
+
+
+def test_a_levanter_that_tokenizes_otherwise_is_refused(
+    tmp_path: Path, documents: Path, tokenizer: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Encoder, "encode", lambda self, texts: Encoded(np.array([1]), np.array([1])))
+    with pytest.raises(ToolError, match="this Levanter makes other tokens"):
+        tokenized(tmp_path, documents, tokenizer)
 
 
 def test_another_tokenizer_shows_in_the_cache(tmp_path: Path, documents: Path, tokenizer: Path, cache: Path) -> None:
