@@ -23,11 +23,13 @@ _UNITS = {"": 1, "B": 1} | {
     for power, letter in enumerate("KMGT", 1)
     for suffix, base in (("", 1024), ("iB", 1024), ("B", 1000))
 }
+_AGES = {"s": 1, "min": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """`jobs` and `ram` are None for what the machine has, `compilation_cache` for a folder in the cache.
+    """`jobs` and `ram` are None for what the machine has, `compilation_cache` for a folder in the cache, `max_size`
+    (bytes) and `max_age` (seconds) for no limit; `gc_grace` is in seconds.
 
     `sources` says, for each field, where its value came from.
     """
@@ -42,6 +44,9 @@ class Config:
     profile: str | None = None
     pass_env: tuple[str, ...] = ()
     compilation_cache: str | None = None
+    max_size: int | None = None
+    max_age: float | None = None
+    gc_grace: float = 86400.0
     sources: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -70,6 +75,17 @@ def _bytes(value: object) -> int:
     if not match or match[2] not in _UNITS or float(match[1]) <= 0:
         raise _Wrong("a number of bytes, or a text such as `8GiB`")
     return int(float(match[1]) * _UNITS[match[2]])
+
+
+def _limit(value: object) -> int:
+    return 0 if value in (0, "0") and not isinstance(value, bool) else _bytes(value)
+
+
+def _seconds(value: object) -> float:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]+)", value) if isinstance(value, str) else None
+    if not match or match[2] not in _AGES:
+        raise _Wrong("a time such as `90min`, `12h` or `30d`")
+    return float(match[1]) * _AGES[match[2]]
 
 
 def _bool(value: object) -> bool:
@@ -117,6 +133,9 @@ SETTINGS = {
     "profile": "the section [profile.NAME] to take on top; select() can ask for it too",
     "pass_env": "variables of the environment that every tool may see; they never bear identity",
     "compilation_cache": "where JAX keeps compiled programs for later runs; where left out, `jax` in the cache",
+    "max_size": "the bytes that the cache may have, such as `50GiB`; each build ends with bringing it below that",
+    "max_age": "how long what no root leads to is kept unused, such as `30d`, whenever something is collected",
+    "gc_grace": "what was made or used within this time is never collected, such as `12h`; where left out, a day",
 }
 
 _READERS: dict[str, Callable[[object], Any]] = {
@@ -130,6 +149,9 @@ _READERS: dict[str, Callable[[object], Any]] = {
     "profile": _text,
     "pass_env": _names,
     "compilation_cache": _text,
+    "max_size": _limit,
+    "max_age": _seconds,
+    "gc_grace": _seconds,
 }
 
 

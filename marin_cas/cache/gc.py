@@ -165,7 +165,7 @@ class _Planning:
 
     def _holders(self) -> Iterator[tuple[str, int]]:
         """What keeps the most, with the bytes that it reaches."""
-        inventory, nodes = self.inventory, self.nodes
+        inventory = self.inventory
         by_reason: dict[str, set[int]] = {}
         for holding in inventory.holdings:
             reasons = inventory.kept.get(holding.key, []) if holding.kind == SERVED else []
@@ -177,10 +177,7 @@ class _Planning:
                 by_reason.setdefault(reason, set()).update(holding.named)
         if inventory.pinned:
             by_reason.setdefault("pinned blobs", set()).update(inventory.pinned)
-        held = {
-            reason: sum(nodes.taken(n) for n in nodes.reach(tops, bytearray(len(nodes))))
-            for reason, tops in by_reason.items()
-        }
+        held = {reason: self.nodes.bytes_at(tops) for reason, tops in by_reason.items()}
         yield from sorted(held.items(), key=lambda each: (-each[1], each[0]))[:_HOLDERS]
 
     def _absent(self) -> tuple[str, ...]:

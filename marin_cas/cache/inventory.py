@@ -6,7 +6,7 @@ Nothing is changed. Of a million blobs only names are listed; sizes come from th
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -36,10 +36,12 @@ ATTEMPT = "attempt"  # another run, never to be served
 
 @dataclass(frozen=True, slots=True)
 class Keepers:
-    """What says that something is kept: `keys` has the hex of each key that is, with why."""
+    """What says that something is kept: `keys` has the hex of each key that is, with why; `published` the names of
+    versions, with their keys' hex."""
 
     roots: tuple[Root, ...]
     pins: tuple[Pin, ...]
+    published: tuple[tuple[str, str], ...]
     keys: dict[str, list[str]]
 
     @classmethod
@@ -56,10 +58,12 @@ class Keepers:
                 result = cache.actions.result(key) if pin.deps else None
                 for below in () if result is None else result.producer_keys:
                     keys.setdefault(below.hex(), []).append(f"pin {pin.what}")
+        published: list[tuple[str, str]] = []
         for ref in cache.refs.all():
             if ref.published and (key := cache.fingerprints.key(ref.fingerprint)) is not None:
+                published.append((ref.name, key.hex))
                 keys.setdefault(key.hex, []).append(f"published {ref.name}")
-        return cls(roots, pins, keys)
+        return cls(roots, pins, tuple(published), keys)
 
 
 @dataclass(slots=True)
@@ -118,6 +122,7 @@ class Inventory:
     nodes: Nodes
     roots: list[Root] = field(default_factory=list)
     pins: list[Pin] = field(default_factory=list)
+    published: list[tuple[str, str]] = field(default_factory=list)
     holdings: list[Holding] = field(default_factory=list)
     served: dict[str, Holding] = field(default_factory=dict)
     recipes: list[int] = field(default_factory=list)
@@ -135,6 +140,11 @@ class Inventory:
         yield from self.recipes
         yield from self.environments
         yield from self.reports
+
+    def held_by(self, keys: Iterable[str], blobs: Iterable[int] = ()) -> int:
+        """The bytes of the outputs of these keys, and at and below these blobs."""
+        tops = [n for key in keys if key in self.served for n in self.served[key].outputs]
+        return self.nodes.bytes_at([*tops, *blobs])
 
 
 def take(cache: Cache) -> Inventory:
@@ -165,6 +175,7 @@ class _Taking:
         cache, inventory = self.cache, self.inventory
         keepers = Keepers.of(cache)
         inventory.roots, inventory.pins, inventory.kept = list(keepers.roots), list(keepers.pins), keepers.keys
+        inventory.published = list(keepers.published)
         for pin in keepers.pins:
             inventory.pinned += [pinned_blob(cache.store, self.nodes, digest) for digest in pin.digests]
 

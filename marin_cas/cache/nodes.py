@@ -38,6 +38,7 @@ class Nodes:
         self.damaged: list[Digest] = []
         self._spans: dict[int, tuple[int, int]] = {}
         self._edges = array("I")
+        self._marks = bytearray()
         self._broken: set[int] = set()  # trees of which something is gone
         with disk_problems(store.root):
             self._list(os.fspath(store.root))
@@ -138,6 +139,14 @@ class Nodes:
                     seen[child] = 1
                     if is_tree[child]:
                         stack.append(child)
+
+    def bytes_at(self, tops: Iterable[int]) -> int:
+        """What the blobs at and below `tops` take, each once."""
+        self._marks.extend(bytes(len(self) - len(self._marks)))
+        reached = list(self.reach(tops, self._marks))
+        for n in reached:
+            self._marks[n] = 0
+        return sum(map(self.taken, reached))
 
     def weight(self, n: int, enough: int) -> int:
         """The bytes at and below a blob, by what their digests say; counting ends beyond `enough`."""

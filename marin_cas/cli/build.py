@@ -158,6 +158,7 @@ class _Command:
         return exit_code(list(refused), interrupted=False)
 
     def _build(self, roots: tuple[Label, ...]) -> int:
+        from marin_cas.cli.budget import keep_below
         from marin_cas.disk import disk_problems
         from marin_cas.executors.local import LocalExecutor
         from marin_cas.scheduler.build import Build
@@ -201,6 +202,12 @@ class _Command:
         cache.sync()
         summary = Summary.of(self.analysis, roots, report, local, cache.store)
         self._tell(report, summary)
+        keep_below(
+            cache,
+            session.config,
+            sum(made.result.cost.bytes_out for made in report.executed if made.result),
+            quiet=options["quiet"],
+        )
         if report.exit_code == EXIT_OK and not report.warnings:
             self._remember(report, summary)
         return report.exit_code

@@ -81,8 +81,16 @@ def _config(config: dict[str, object]) -> list[str]:
     rows = []
     for name, entry in config.items():
         value, source = entry["value"], entry["from"]  # type: ignore[index]
-        rows.append([f"  {name}", words.size(value) if name == "ram" else _shown(value), source])
+        rows.append([f"  {name}", _setting(name, value), source])
     return words.table(rows)
+
+
+def _setting(name: str, value: object) -> str:
+    if name in ("ram", "max_size") and isinstance(value, int):
+        return words.size(value)
+    if name in ("max_age", "gc_grace") and isinstance(value, float):
+        return words.seconds(value)
+    return _shown(value)
 
 
 def _shown(value: object) -> str:

@@ -35,6 +35,10 @@ CACHE_COMMANDS = {
     "taint": ("cache_taint", "Say that something is wrong: it and what was made from it is not served."),
     "untaint": ("cache_untaint", "Take a taint back."),
     "equate": ("cache_equate", "Let one result stand for another key too, or take that back."),
+    "gc": ("cache_gc", "Delete what nothing needs, or what is cheap to make again."),
+    "pin": ("cache_pin", "Keep something, whatever is collected."),
+    "unpin": ("cache_unpin", "Let something go that was pinned."),
+    "roots": ("cache_roots", "List what is kept, and for whom."),
     "verify": ("cache_verify", "Read the whole store again and report what is wrong."),
 }
 
