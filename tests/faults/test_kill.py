@@ -6,6 +6,7 @@ point that is listed and not fired fails the test.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -14,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from marin_cas.digest import hash_file
+from marin_cas.errors import EXIT_OK
 from marin_cas.store.trace import DIVISIBLE
 from tests.conftest import CAMPAIGN
 from tests.faults.conftest import TARGETS, Driver, Ended, Totals, assert_recovers, fresh
@@ -99,3 +102,41 @@ def test_a_build_after_an_edit(driver: Driver, root: Path, totals: Totals) -> No
     base.keep()
     kill_everywhere(driver, base, BUILD_ONE_BY_ONE, lambda: assert_recovers(driver, root), totals)
     shutil.rmtree(base.aside, ignore_errors=True)
+
+
+def built(driver: Driver, root: Path) -> Base:
+    driver.ok(root, *BUILD_ONE_BY_ONE)
+    base = Base(root)
+    base.keep()
+    return base
+
+
+def test_a_taint_of_a_result(driver: Driver, root: Path, totals: Totals) -> None:
+    """Repeating the command completes it: what is tainted is made again."""
+    base = built(driver, root)
+    taint = ("cache", "taint", "//:words", "--because", "the crawl was cut short")
+
+    def recovered() -> None:
+        again = driver.run(root, *taint)
+        assert again.status == EXIT_OK or "is tainted already" in again.err, again.err
+        assert json.loads(driver.ok(root, "build", "-n", *TARGETS, "--output", "json").out)[0]["status"] == "miss"
+        assert_recovers(driver, root)
+
+    kill_everywhere(driver, base, taint, recovered, totals)
+
+
+def test_a_taint_of_a_digest(driver: Driver, root: Path, totals: Totals) -> None:
+    """What reads it does not run until it is taken back."""
+    base = built(driver, root)
+    digest = hash_file(root / "title.txt").hex
+    taint = ("cache", "taint", digest, "--because", "holds personal data")
+
+    def recovered() -> None:
+        again = driver.run(root, *taint)
+        assert again.status == EXIT_OK or "is tainted already" in again.err, again.err
+        refused = driver.run(root, "build", "//:joined")
+        assert refused.status != EXIT_OK and "holds personal data" in refused.err, refused
+        driver.ok(root, "cache", "untaint", digest, "--because", "it does not")
+        assert_recovers(driver, root)
+
+    kill_everywhere(driver, base, taint, recovered, totals)

@@ -23,7 +23,7 @@ from marin_cas.cache.listing import results
 from marin_cas.errors import EXIT_BUILD_FAILED
 from tests.conftest import CAMPAIGN
 from tests.faults.conftest import TARGETS, Driver, Totals, assert_right, fresh
-from tests.faults.power import Cut, Sync, Trace, disks, last_sync, lay_out, pairs, prefixes, random_cut, singles
+from tests.faults.power import Cut, Name, Sync, Trace, disks, last_sync, lay_out, pairs, prefixes, random_cut, singles
 
 pytestmark = pytest.mark.campaign
 
@@ -138,22 +138,43 @@ def test_a_build_after_an_edit(driver: Driver, root: Path, totals: Totals) -> No
         history.replay(itertools.islice(pairs(history.trace, end_of(history)), 0, None, 7), totals)
 
 
-def test_a_result_that_is_replaced(driver: Driver, root: Path, totals: Totals) -> None:
-    """What is above a result is never of another run of it than the one that is served."""
-    functions = (root / "f.py").read_text()
-    (root / "f.py").write_text(
-        "import os\n" + functions.replace('(word + "\\n")', "(os.urandom(8).hex())").replace('"again.txt"', '"two.txt"')
-    )
-    history = History(driver, root)
-    history.run(*BUILD)
-    history.run("build", "-j", "1", "--again", "//:words", *TARGETS)
+def varying(root: Path) -> Callable[[], None]:
+    """Makes `//:words` come out differently each time; returns the check that what is above it is of the same run."""
+    functions = (root / "f.py").read_text().replace('"again.txt"', '"two.txt"')
+    (root / "f.py").write_text("import os\n" + functions.replace('(word + "\\n")', "(os.urandom(8).hex())"))
 
-    def after() -> None:
+    def check() -> None:
         out = root / "cache/out"
         words = "".join((out / f"words/{name}.txt").read_text() for name in ("one", "two"))
         assert (out / "joined/all.txt").read_text() == f"2\nTitle\n{words}"
 
+    return check
+
+
+def test_a_lost_result_that_comes_out_differently(driver: Driver, root: Path, totals: Totals) -> None:
+    """What was made from it is there, and filed: it must not be served beside another run."""
+    check = varying(root)
+    history = History(driver, root)
+    history.run(*BUILD)
+    end = end_of(history)
+    # Without its lease or without its end, each of the three keys.
+    entries = [
+        n
+        for n, effect in enumerate(history.trace.effects[:end])
+        if isinstance(effect, Name) and effect.changes[0][1].isdecimal() and len(effect.changes[0][1]) == 1
+    ]
+    assert len(entries) == 6
+    history.replay([Cut(end, frozenset({n})) for n in entries], totals, check)
+    history.replay(sampled(singles(history.trace, end), 40), totals, check)
+
+
+def test_a_result_that_is_replaced(driver: Driver, root: Path, totals: Totals) -> None:
+    """What is above a result is never of another run of it than the one that is served."""
+    check = varying(root)
+    history = History(driver, root)
+    history.run(*BUILD)
+    history.run("build", "-j", "1", "--again", "//:words", *TARGETS)
     start = history.marks[-2]
-    history.replay(sampled(prefixes(history.trace, start), 12), totals, after)
-    history.replay(sampled(singles(history.trace, end_of(history)), 12), totals, after)
-    history.replay(some_random(history, start, 1000 if CAMPAIGN else 15), totals, after)
+    history.replay(sampled(prefixes(history.trace, start), 12), totals, check)
+    history.replay(sampled(singles(history.trace, end_of(history)), 12), totals, check)
+    history.replay(some_random(history, start, 1000 if CAMPAIGN else 15), totals, check)
