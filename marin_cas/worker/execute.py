@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from marin_cas.cache.cache import Cache
 
 GRACE_S = 10.0
+# A result that took so long to make survives a power cut as soon as it is published.
+FLUSH_FROM_S = 60.0
 _LOOK_S = 1.0
 LOGS = "logs"
 
@@ -212,7 +214,11 @@ class _Run:
         )
         made = self._result(recipe, taken, log, cost, started)
         self._put_record(recipe)
-        return self._publish(made, epoch), made
+        published = self._publish(made, epoch)
+        if cost.wall_s >= FLUSH_FROM_S:
+            # Before its scratch goes, and not only at the end of a build that may take weeks more.
+            self.worker.cache.sync()
+        return published, made
 
     def _publish(self, made: Result, epoch: int) -> Result:
         """Publishes what is whole. Raises MissingBlob when somebody deleted of it since that epoch."""

@@ -16,7 +16,7 @@ import pytest
 
 import marin_cas
 from marin_cas.action import SAMPLED, Resources
-from marin_cas.cache.cache import open_cache
+from marin_cas.cache.cache import Cache, open_cache
 from marin_cas.cache.holder import Holder
 from marin_cas.errors import BuildError, EnvironmentProblem, Interrupted, MarinError
 from marin_cas.executors.local import LocalExecutor
@@ -24,7 +24,7 @@ from marin_cas.recipe import FILE, TREE, Input, Recipe
 from marin_cas.result import Result
 from marin_cas.tree.ingest import ingest
 from marin_cas.tree.materialise import materialise
-from marin_cas.worker import landlock
+from marin_cas.worker import execute, landlock
 from marin_cas.worker.attempt import Attempt, Progress, Started, Status
 from marin_cas.worker.execute import LOGS
 from marin_cas.worker.request import Request
@@ -438,6 +438,28 @@ def test_the_next_attempt_sees_earlier_scratch_unless_it_is_fresh(bench):
     if landlock.abi():
         assert bench.output(bench.run(source)) == {"seen": "3"}
         assert bench.left_over() == []
+
+
+@pytest.mark.parametrize("from_s", [0.0, 60.0])
+def test_a_long_run_is_flushed_when_it_is_published_and_before_its_scratch_goes(bench, monkeypatch, from_s):
+    flushed = []
+
+    def sync(cache: Cache) -> None:
+        key, fence = bench.lease.key, bench.lease.fence
+        flushed.append(
+            (cache.actions.result(key) is not None, (cache.root / f"scratch/{key.hex}/{fence}/state").exists())
+        )
+
+    monkeypatch.setattr(Cache, "sync", sync)
+    monkeypatch.setattr(execute, "FLUSH_FROM_S", from_s)
+    source = """
+        def go(ctx):
+            (ctx.scratch / "state").write_text("mine")
+            (ctx.output_path / "out").write_text("done")
+    """
+    assert bench.output(bench.run(source)) == {"out": "done"}
+    assert flushed == ([(True, True)] if from_s == 0 else [])
+    assert bench.left_over() == []
 
 
 def test_cancelled_before_it_starts(bench):
