@@ -127,7 +127,7 @@ def test_cache_ls_and_stat(words: Mini) -> None:
     assert words.ok("cache", "ls").out == ""
     words.ok("build", "//exp:joined")
     lines = words.ok("cache", "ls").out.splitlines()
-    assert [line.split()[-1] for line in lines] == ["//exp:words", "//exp:joined"]
+    assert [line.split("  ")[-1 - ("(" in line)].strip() for line in lines] == ["//exp:words", "//exp:joined"]
     records = [json.loads(line) for line in words.ok("cache", "ls", "--output", "jsonl").out.splitlines()]
     assert [record["artifact"] for record in records] == ["exp/words@dev", "exp/joined@dev"]
     usage = words.ok("cache", "stat", "--output", "json").json
