@@ -13,74 +13,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from enum import Enum, auto
+from dataclasses import replace
 
 from marin_cas.action import Action, Built
 from marin_cas.digest import Digest
 from marin_cas.errors import MarinError
 from marin_cas.reasons import Code, Reason
-from marin_cas.recipe import Input, Recipe
+from marin_cas.recipe import Input
 from marin_cas.result import Result
 from marin_cas.scheduler.lookup import Lookup
+from marin_cas.scheduler.node import Mode, Node, Phase, node_of
 from marin_cas.scheduler.reasoning import why_miss
-
-_NOT_NEEDED = Reason(Code.NOT_NEEDED)
-
-
-class Phase(Enum):
-    IDLE = auto()  # nobody wants it so far
-    ASKING = auto()  # no fingerprint hit: waits for its producers' digests, to know its key
-    GATHERING = auto()  # will run: waits for the bytes that it reads
-    READY = auto()
-    RUNNING = auto()
-    SHARING = auto()  # another action of this build has its key and runs
-    SERVED = auto()  # a result is known, and whatever bytes are wanted of it are there
-    DONE = auto()  # it ran here
-    FAILED = auto()
-    SKIPPED = auto()
-
-
-class Mode(Enum):
-    """What a run is for, which decides what is published."""
-
-    BUILD = auto()
-    RESTORE = auto()  # a hollow result's bytes
-    CHECK = auto()  # --check: compare only
-    AGAIN = auto()  # --again: replaces the chosen result
-
-
-@dataclass(slots=True)
-class Node:
-    """`result` may be known while it runs (RESTORE, CHECK): consumers that want digests only do not wait for it."""
-
-    action: Action
-    order: int  # in which the actions were declared
-    producers: tuple[str, ...]
-    reads: Mapping[str, frozenset[str]]  # producer -> the outputs that this action reads
-    consumers: list[str] = field(default_factory=list)
-    depth: int = 1  # of the longest chain of consumers above: what to start first
-    phase: Phase = Phase.IDLE
-    mode: Mode = Mode.BUILD
-    reason: Reason = _NOT_NEEDED
-    recipe: Recipe | None = None
-    key: Digest | None = None
-    result: Result | None = None
-    wanted: set[str] = field(default_factory=set)
-    complete: set[str] = field(default_factory=set)
-    cursor: int = 0  # producers before it are satisfied; only the one at it can wake this node
-    served_by: str | None = None  # the action whose run it shares
-    also: frozenset[bytes] = frozenset()  # keys below it here that its result was not made from itself
-    refusal: MarinError | None = None  # why it may not run
-
-    @property
-    def settled(self) -> bool:
-        return self.phase in (Phase.SERVED, Phase.DONE, Phase.FAILED, Phase.SKIPPED)
-
-    @property
-    def known(self) -> bool:
-        """Its digests are known, and no run in this build may move them."""
-        return self.result is not None and (self.mode is not Mode.AGAIN or self.settled)
 
 
 class Frontier:
@@ -95,7 +38,7 @@ class Frontier:
         check: Collection[str] = (),
     ) -> None:
         self.lookup = lookup
-        self.nodes = {id: _node(action, order) for order, (id, action) in enumerate(actions.items())}
+        self.nodes = {id: node_of(action, order) for order, (id, action) in enumerate(actions.items())}
         self._again, self._check = frozenset(again), set(check)
         self._work: deque[str] = deque()
         self._owners: dict[Digest, str] = {}
@@ -424,11 +367,3 @@ class Frontier:
 
 def _hit(code: Code, found: Result) -> Reason:
     return Reason(code, {"note": found.note} if found.note else {})
-
-
-def _node(action: Action, order: int) -> Node:
-    reads: dict[str, set[str]] = {}
-    for source in action.inputs.values():
-        if isinstance(source, Built):
-            reads.setdefault(source.action, set()).add(source.output)
-    return Node(action, order, tuple(reads), {producer: frozenset(outputs) for producer, outputs in reads.items()})

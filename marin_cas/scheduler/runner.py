@@ -19,9 +19,9 @@ from marin_cas.executors.base import Executor
 from marin_cas.result import Output, Result
 from marin_cas.scheduler import events
 from marin_cas.scheduler.differing import differing
-from marin_cas.scheduler.frontier import Mode
 from marin_cas.scheduler.local import consumers, reads
 from marin_cas.scheduler.lookup import Lookup, wanted_outputs
+from marin_cas.scheduler.node import Mode
 from marin_cas.scheduler.suspicion import Guard
 from marin_cas.scheduler.task import Control, End, Outcome, Task
 from marin_cas.scheduler.watched import Watched, sources_of

@@ -14,7 +14,7 @@ from marin_cas.digest import Digest
 from marin_cas.errors import MarinError
 from marin_cas.recipe import Recipe
 from marin_cas.result import Result
-from marin_cas.scheduler.frontier import Mode
+from marin_cas.scheduler.node import Mode
 
 
 @dataclass(frozen=True, slots=True)

@@ -313,3 +313,23 @@ def test_no_walk_needs_recursion():
     loader = Chained(3000)
     assert len(run("somepath(//p:t0, //p:t2999)", loader).nodes) == 3000
     assert len(run("allpaths(//p:t0, //p:t2999) ^ rdeps(//p:t0, //p:t100)", loader).nodes) == 101
+
+
+def test_tainted_asks_whoever_knows_and_only_then(workspace):
+    asked = []
+
+    def tainted():
+        asked.append(1)
+        return [Label("exp", "a"), Label("exp", "gone"), Label("no/such", "package"), Label("data", "b")]
+
+    def answer(expression):
+        return " ".join(map(str, run(expression, Loader(workspace, workspace), "exp", tainted=tainted).labels))
+
+    assert answer("deps(:b)") == "//exp:b //data:b"
+    assert not asked
+    assert answer("tainted()") == "//data:b //exp:a"
+    assert answer("rdeps(//..., tainted()) ^ kind(mixture, //...)") == "//exp:mix"
+    assert answer("deps(:mix) - tainted()") == "//exp:mix //exp:b //exp:a.txt"
+    assert answer("let t = tainted() in deps($t)") == "//exp:a //data:b //exp:a.txt"
+    with pytest.raises(RequestError, match="expected `\\)` to close `tainted\\(`"):
+        answer("tainted(:b)")

@@ -16,6 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
@@ -31,6 +32,7 @@ from marin_cas.cache.tainting import (
     untaint_digest,
     untaint_keys,
 )
+from marin_cas.cache.taints import Taints as Taint
 from marin_cas.digest import Digest
 from marin_cas.errors import BuildError, Location, MarinError
 from marin_cas.executors.base import Job
@@ -402,5 +404,36 @@ def test_a_taint_reaches_what_was_equated_and_what_is_above_it() -> None:
         assert sources(made, 3) == {"0": "executed", "1": "local", "2": "local", "3": "local"}
         made.is_revoked(1)
         assert sources(made, 3)["1"] == "executed"
+    finally:
+        made.teardown()
+
+
+def test_a_digest_that_is_tainted_between_two_looks_is_not_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = machine(CHAIN, ["plain"] * 5)
+    try:
+        cache = made.world.cache
+        sources(made, 0)
+        [run] = made.world.runs
+        key = cache.actions.standing_of(run.key.hex()).choice.result.key  # type: ignore[union-attr]
+        cache.actions.taint(key, *WHY)
+        # Whoever taints the digest writes it down and looks for results that hold it; ours is published just after.
+        looks, current = [], Taint.current
+
+        def late(self: Taint) -> object:
+            looks.append(1)
+            return current(self) if len(looks) > 3 else {}
+
+        cache.taints.add(run.made, *WHY)
+        monkeypatch.setattr(Taint, "current", late)
+        made.world.digests.add(run.made)
+        local = LocalCache(cache)
+        runner = LocalRunner(made.folder, cache, local, Tools(made.world))
+        root = Label("x", "0")
+        report = Build(made.analysis(), [root], local, local, runner, Options(jobs=1, bytes=NONE)).run()
+        assert len(looks) == 4 and report.exit_code == 1
+        assert "which is tainted" in report.failures[0].error.message  # type: ignore[union-attr]
+        assert len(cache.actions.attempts(key)) == 2 and cache.actions.result(key) is None
+        untaint_digest(cache, run.made, *WHY)
+        assert cache.actions.result(key) is not None
     finally:
         made.teardown()
