@@ -208,7 +208,9 @@ def _corpus(ctx):
     if (attrs.split or attrs.subset) and not is_hub:
         fail("`split` and `subset` are of a dataset on the Hub: give its id as `source`")
     files = [dep.label for dep in attrs.paths if dep.kind == "source file"]
-    _refuse_test_sets(ctx, [text for text in [attrs.glob, attrs.split, attrs.source] if text] + files)
+    # Of a URL the last name: what the folders and buckets around it are called says little.
+    called = "" if is_hub or not attrs.source else attrs.source.removesuffix("/").split("/")[-1]
+    _refuse_test_sets(ctx, [text for text in [attrs.glob, attrs.split, called] if text] + files)
     if not attrs.source:
         return _documents(ctx)
     if not attrs.text_key:

@@ -35,9 +35,15 @@ class ActionMaker:
     _traced: dict[tuple[str, tuple[str, ...]], tuple[bytes, Source]] = field(default_factory=dict)
 
     def make(
-        self, target: Target, name: str, arguments: Mapping[str, Any], unresolved: tuple[Need, ...] = ()
+        self,
+        target: Target,
+        name: str,
+        arguments: Mapping[str, Any],
+        unresolved: tuple[Need, ...] = (),
+        asked: tuple[Need, ...] = (),
     ) -> Action:
-        """The action of one call. `unresolved` is what the target asked of the lock in vain."""
+        """The action of one call. `asked` is what the target asked of the lock in vain, `unresolved` what of it since
+        the call before."""
         given, attrs, where = dict(arguments), target.attrs, target.location
         tool, revision = given.pop("tool"), given.pop("revision")
         reporting, opaque = (set(given.pop(name, None) or ()) for name in ("reporting", "opaque"))
@@ -60,6 +66,9 @@ class ActionMaker:
             digest, code = self._code(function, tuple(distributions), where)
             declared = given.pop("code_revision", None)
             params["code"] = digest if declared is None else declared
+        pending = any(self.made[id].provisional for id in _producers(inputs))
+        if not unresolved and not pending:
+            unresolved = asked  # nothing else says that it may depend on them
         if unresolved:
             params[UNRESOLVED] = [f"{need.kind} {need.name}" for need in unresolved]
         version = attrs.get("version") or "dev"
@@ -92,7 +101,7 @@ class ActionMaker:
             artifact="" if name else f"{artifact_name(target)}@{version}",
             tags=tuple(attrs.get("tags") or ()),
             unresolved=unresolved,
-            provisional=bool(unresolved) or any(self.made[id].provisional for id in _producers(inputs)),
+            provisional=bool(unresolved) or pending,
         )
         return self._with_fingerprint(action, target)
 

@@ -109,7 +109,7 @@ class _Analyser:
         attrs = {name: self._attribute(target, name, spec) for name, spec in target.rule.attrs.items()}
 
         def run(name: str, arguments: Mapping[str, Any]) -> dict[str, Handle]:
-            action = self.maker.make(target, name, arguments, tuple(answers.missing))
+            action = self.maker.make(target, name, arguments, answers.fresh(), tuple(answers.missing))
             if action.id in ran:
                 raise RequestError(
                     f"`{target.label}`: its rule `{target.kind}` runs two actions with the id `{action.id}`",

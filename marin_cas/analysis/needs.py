@@ -90,6 +90,12 @@ class Answers:
     lock: Lock
     where: Location
     missing: dict[Need, None] = field(default_factory=dict)
+    _taken: int = 0
+
+    def fresh(self) -> tuple[Need, ...]:
+        """The needs that were met since this was last called."""
+        taken, self._taken = self._taken, len(self.missing)
+        return tuple(self.missing)[taken:]
 
     def ask(self, kind: str, arguments: list[str]) -> str | None:
         """The lock's answer, or None and a need noted. A whole commit is its own answer."""

@@ -28,7 +28,7 @@ from marin_cas.worker.context import ToolError
 _LONGEST_RUN = 25_000
 _LONG_RUN = re.compile(rf"\s{{{_LONGEST_RUN},}}|\S{{{_LONGEST_RUN},}}")
 # What one call of the tokenizer gets.
-_BATCH_DOCUMENTS, _BATCH_CHARACTERS = 64, 400_000
+_BATCH_DOCUMENTS, _BATCH_CHARACTERS = 256, 1_000_000
 
 
 @dataclass(frozen=True, slots=True)

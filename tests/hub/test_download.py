@@ -48,7 +48,16 @@ def get(tmp_path: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> Callable[.
         place = tmp_path / str(len(attempts))
         (place / "out").mkdir(parents=True)
         (place / "scratch").mkdir()
-        params = {"repo_type": type, "repo_id": id, "commit": commit, "globs": globs, "optional": [], "subset": None, "split": None, **more}
+        params = {
+            "repo_type": type,
+            "repo_id": id,
+            "commit": commit,
+            "globs": globs,
+            "optional": [],
+            "subset": None,
+            "split": None,
+            **more,
+        }
         earlier = tuple(reversed(attempts))
         attempts.append(place / "scratch")
         context = ToolContext(params, {}, {}, {"files": place / "out"}, place / "scratch", earlier)

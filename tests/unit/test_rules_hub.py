@@ -14,7 +14,7 @@ from tests.identity.space import lock
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 LOADS = """
-load("@marin//rules:data.bzl", "hf_download", "raw_download")
+load("@marin//rules:data.bzl", "hf_download", "pretokenized", "raw_download", "tokenized", "tokenizer")
 """
 
 
@@ -101,3 +101,71 @@ raw_download(name = "other", urls = ["https://other/a", "gs://b/x/"])
     prints = {name: fingerprint(found, f"//exp:{name}") for name in ("one", "mirror", "renamed", "other")}
     assert prints["one"] == prints["mirror"] and len(set(prints.values())) == 3
     assert not found.actions["//exp:one"].provisional
+
+
+def test_what_is_open_is_told_apart_by_what_it_asks_for_alone(tmp_path: Path) -> None:
+    """The same tokenizer is one, wherever and beside whatever else it is asked for, before and after locking."""
+    text = """
+load("@marin//rules:mixture.bzl", "mixture")
+tokenizer(name = "tok", files = "me/llama")
+tokenized(name = "a", source = "me/a", tokenizer = "me/llama")
+tokenized(name = "b", source = "https://h/b.jsonl", tokenizer = ":tok")
+tokenized(name = "c", source = "me/c@v2", glob = "*.jsonl", tokenizer = "me/llama@main")
+pretokenized(name = "d", repo_id = "me/d", tokenizer = "me/llama")
+mixture(name = "mix", train = {":a": 1, ":b": 1, ":c": 1, ":d": 1})
+"""
+    before = declared(tmp_path, text)
+    names = {"model me/llama@main", "dataset me/a@main", "https://h/b.jsonl", "dataset me/c@v2", "dataset me/d@main"}
+    assert {need.name for action in before.actions.values() for need in action.unresolved} == names
+    assert all(action.provisional for action in before.actions.values())
+    assert before.actions["//exp:a#tokenizer"].fingerprint == before.actions["//exp:tok"].fingerprint
+    assert not before.actions["//exp:a"].unresolved, "it is open through its inputs"
+    hub = {name: COMMIT for name in names if " " in name}
+    after = declared(tmp_path, text, replace(lock(), hub=hub, url={"https://h/b.jsonl": "ab" * 32 + "-7"}))
+    assert not any(action.provisional for action in after.actions.values())
+    assert not {a.fingerprint for a in before.actions.values()} & {a.fingerprint for a in after.actions.values()}
+
+
+@pytest.mark.parametrize(
+    ("attrs", "message"),
+    [
+        ('source = "me/a", paths = ["a.jsonl"]', "exactly one of `source`, `paths` or `raw` (with `glob`)"),
+        ('source = "me/a", split = "x", glob = "*.jsonl"', "leave `split` and `subset` out"),
+        ('source = "https://h/a.jsonl", split = "train"', "`split` and `subset` are of a dataset on the Hub"),
+        ('paths = ["a.jsonl"], subset = "x"', "`split` and `subset` are of a dataset on the Hub"),
+        ('paths = ["a.jsonl"], glob = "*"', "`raw` and `glob` must be given together"),
+        ('source = "corpus"', "neither a Hub id (`owner/name`) nor a URL nor an absolute path"),
+        ('source = "a/b/c"', "neither a Hub id (`owner/name`) nor a URL nor an absolute path"),
+        ('source = "ftp://h/a"', "is not a URL that can be fetched"),
+        ('source = "me/a", text_key = ""', "`text_key` is empty"),
+        ('source = "me/a", split = "test"', "`test` looks like a test or a validation set"),
+        ('source = "me/a", glob = "data/test-*"', "looks like a test or a validation set"),
+        ('paths = ["a_test.jsonl"]', "looks like a test or a validation set"),
+        ('source = "https://h/x/validation.jsonl"', "looks like a test or a validation set"),
+        ('source = "me/a@b c"', "`b c` is not a revision"),
+        ('source = "me/a", tokenizer = "me/to/k"', "no target `//exp:me/to/k`"),
+    ],
+)
+def test_sources_that_cannot_be_are_refused(tmp_path: Path, attrs: str, message: str) -> None:
+    (tmp_path / "exp").mkdir()
+    for name in ("a.jsonl", "a_test.jsonl"):
+        (tmp_path / "exp" / name).write_text('{"text": "a"}\n')
+    attrs = attrs if "tokenizer" in attrs else f'{attrs}, tokenizer = "me/llama"'
+    with pytest.raises(MarinError) as caught:
+        declared(tmp_path, f'tokenized(name = "t", {attrs})\n')
+    assert message in caught.value.render()
+    assert "exp/BUILD.marin:3" in caught.value.render()
+
+
+def test_names_that_only_look_like_tests_are_taken(tmp_path: Path) -> None:
+    (tmp_path / "exp").mkdir()
+    (tmp_path / "exp/contest.jsonl").write_text('{"text": "a"}\n')
+    declared(
+        tmp_path,
+        """
+tokenized(name = "a", paths = ["contest.jsonl"], tokenizer = "me/llama")
+tokenized(name = "b", source = "me/a", split = "test", validation = True, tokenizer = "me/llama")
+tokenized(name = "c", source = "me/a", split = "test", allow_test_in_train = True, tokenizer = "me/llama")
+tokenized(name = "d", source = "gs://test-bucket/x/", tokenizer = "me/llama")
+""",
+    )
