@@ -6,7 +6,6 @@ Absence is a value (None), never one of these.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -98,5 +97,7 @@ class Interrupted(MarinError):
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str | None:
     """A hint ``did you mean `x`?`` for the closest of `choices`, or None when nothing is close."""
+    import difflib  # late: needed after a mistake only, and this module on every path
+
     close = difflib.get_close_matches(word, list(choices), n=1, cutoff=0.6)
     return f"did you mean `{close[0]}`?" if close else None

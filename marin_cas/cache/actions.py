@@ -7,7 +7,6 @@ one; a holder that was overtaken finds that name taken, so publishing is itself 
 from __future__ import annotations
 
 import os
-import secrets
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -184,7 +183,7 @@ class ActionCache:
                         on_wait(replace(lease.holder, since=lease.time), now - began)
                     self._clock.sleep(POLL_S)
                     continue
-            fence = secrets.token_hex(16)
+            fence = os.urandom(16).hex()
             entry = Entry(standing.n + 1, LEASED, self._clock.now(), fence, holder)
             # Before the entry, or a waiter might find a lease without any sign of life.
             mine = Lease(self, key, fence)

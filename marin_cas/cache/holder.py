@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -63,6 +62,8 @@ class Holder:
 
 
 def _user() -> str:
+    import getpass
+
     try:
         return getpass.getuser()
     except (KeyError, OSError):

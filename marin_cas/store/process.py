@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import os
-import socket
 from dataclasses import dataclass
 
 
@@ -38,7 +37,7 @@ def this_process() -> Process:
 @functools.lru_cache(maxsize=8)
 def _described(pid: int) -> Process:
     status = _status(pid)
-    return Process(socket.gethostname(), *_machine(), pid, status[1] if status else 0)
+    return Process(os.uname().nodename, *_machine(), pid, status[1] if status else 0)
 
 
 @functools.cache
