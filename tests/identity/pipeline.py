@@ -80,6 +80,9 @@ LLAMA = {
     "num_kv_heads": "1",
 }
 FUNCTION = '"exp/functions.py:{}"'
+# What the Hub that is built against has at this commit: `dataset me/words` with documents, `me/cache` with the cache
+# that `web` is.
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 def call(function: str, **fields: str) -> str:
@@ -119,6 +122,12 @@ PIPELINE = (
         {"function": FUNCTION.format("copy"), "inputs": '{"docs": ":others", "notes": "notes.jsonl"}'},
     ),
     Declared("questions", "raw_download", {"function": FUNCTION.format("questions")}),
+    Declared("fetched", "hf_download", {"hf_id": '"me/words"', "revision": f'"{COMMIT}"', "urls_glob": '["*.jsonl"]'}),
+    Declared(
+        "made",
+        "pretokenized",
+        {"repo_id": '"me/cache"', "revision": f'"{COMMIT}"', "tokenizer": '":tok"', "component": '"made"'},
+    ),
     Declared("tok", "trained_tokenizer", {"raw": '":docs"', "glob": '"*.jsonl"', "vocab_size": "280"}),
     Declared("same_tok", "tokenizer", {"files": '":tok"'}),
     _tokenized("web", "docs"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tests.identity.pipeline import FUNCTION, LLAMA, TRAIN, call
+from tests.identity.pipeline import COMMIT, FUNCTION, LLAMA, TRAIN, call
 from tests.identity.space import Attrs, Declared
 
 SECRET = "IDENTITY_TEST_TOKEN"
@@ -78,10 +78,31 @@ _SOURCE: dict[str, Other] = {
     "paths": Other('["notes.jsonl", "functions.py"]'),
     "text_key": Other('"title"'),
 }
+_HUB = {"paths": "[]", "source": f'"me/words@{COMMIT}"'}
 _DOCUMENTS = {"function": FUNCTION.format("documents"), "params": '{"seed": 0, "count": 3}'}
 
 CASES: Mapping[str, Case] = {
-    "raw_download": Case(_DOCUMENTS, _FUNCTION, EXACT),
+    "raw_download": Case(
+        _DOCUMENTS,
+        {
+            **_FUNCTION,
+            "urls": Other(
+                '["file:///there/b.txt"]',
+                over={"function": '""', "params": "{}", "urls": '["file:///there/a.txt"]'},
+            ),
+        },
+        EXACT,
+    ),
+    "hf_download": Case(
+        {"hf_id": '"me/words"', "revision": f'"{COMMIT}"', "urls_glob": '["*.jsonl"]'},
+        {
+            "hf_id": Other('"me/others"'),
+            "revision": Other(f'"{COMMIT[::-1]}"'),
+            "repo_type": Other('"model"'),
+            "urls_glob": Other('["*.jsonl", "*.txt"]'),
+        },
+        EXACT,
+    ),
     "py_action": Case(
         {**_DOCUMENTS, "inputs": '{"docs": "notes.jsonl"}'},
         {**_FUNCTION, "inputs": Other('{"documents": "notes.jsonl"}')},
@@ -107,6 +128,22 @@ CASES: Mapping[str, Case] = {
             "tokenizer": Other('":other_tok"'),
             "validation": Other("True"),
             "sample_count": Other("2"),
+            "component": Other('"d"', seen_by="train"),
+            "source": Other(f'"me/others@{COMMIT}"', over=_HUB),
+            "subset": Other('"small"', over=_HUB),
+            "split": Other('"more"', over=_HUB),
+        },
+        {**EXACT, "allow_test_in_train": Other("True")},
+    ),
+    "pretokenized": Case(
+        {"repo_id": '"me/cache"', "revision": f'"{COMMIT}"', "tokenizer": '":tok"', "component": '"c"'},
+        {
+            "repo_id": Other('"me/others"'),
+            "revision": Other(f'"{COMMIT[::-1]}"'),
+            "repo_type": Other('"model"'),
+            "folder": Other('"deeper"'),
+            "tokenizer": Other('":other_tok"'),
+            "validation": Other("True"),
             "component": Other('"d"', seen_by="train"),
         },
         EXACT,
@@ -218,6 +255,11 @@ SPELLINGS: tuple[tuple[str, Attrs, Attrs], ...] = (
     ),
     ("tokenized", {"paths": '["notes.jsonl", "task.yaml"]'}, {"paths": '["task.yaml"] + glob(["notes.*"])'}),
     ("tokenized", {"tokenizer": '":tok"'}, {"tokenizer": '":same_tok"'}),
+    ("tokenized", _HUB, {**_HUB, "split": '"train"'}),
+    ("tokenized", {"tokenizer": f'"me/llama@{COMMIT}"'}, {"tokenizer": f'"me/llama@{COMMIT.upper()}"'}),
+    ("tokenizer", {"files": '"me/llama"'}, {"files": '"me/llama@main"'}),
+    ("hf_download", {"urls_glob": '["*.jsonl", "*.txt"]'}, {"urls_glob": '["*.txt", "*.jsonl", "*.txt"]'}),
+    ("hf_download", {}, {"revision": f'"{COMMIT.upper()}"', "repo_type": '"dataset"'}),
     ("train_lm", {}, {"seed": "0", "nproc": "1", "trainer": "{}"}),
     ("train_lm", {"z_loss_weight": "1"}, {"z_loss_weight": "1.0"}),
     ("train_lm", {"datasets": '":web"'}, {"datasets": '{"//exp:web": 1}'}),
