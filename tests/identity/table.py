@@ -226,7 +226,7 @@ SUPPORT = (
     Declared(
         "held_too",
         "tokenized",
-        {"raw": '":docs"', "glob": '"*.jsonl"', "tokenizer": '":tok"', "validation": "True", "sample_count": "9"},
+        {"raw": '":others"', "glob": '"*.jsonl"', "tokenizer": '":tok"', "validation": "True", "sample_count": "9"},
     ),
     Declared("other_model", "train_lm", {**TRAIN, "seed": "7"}),
     Declared(
