@@ -37,4 +37,6 @@ def command(what: str, dest: str, force: bool) -> None:
         export(store, found.kind, found.digest, dest, executable=found.executable, replace=force, keep=keep)
     except MissingBlob as missing:
         raise found.gone(missing) from None
+    if found.taint:
+        out.note(f"warning: it is tainted: {found.taint}")
     out.note(f"copied `{found.text}` to `{dest}`")

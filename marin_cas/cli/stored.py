@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from marin_cas.action import Built
 from marin_cas.cache.cache import Cache
@@ -25,13 +25,15 @@ _RECORD = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """`text` is what it was called, `rebuild` the command that makes its bytes again when they are gone."""
+    """`text` is what it was called, `rebuild` the command that makes its bytes again when they are gone, `taint` what
+    somebody said is wrong with the result that it is of."""
 
     text: str
     kind: str
     digest: Digest
     executable: bool = False
     rebuild: str | None = None
+    taint: str | None = None
 
     def gone(self, missing: MissingBlob) -> BuildError:
         """The error for a result that outlived its bytes."""
@@ -72,11 +74,13 @@ def _whole(session: Session, text: str) -> tuple[Stored, str]:
     what = find(session, head + at + name)
     if what.hash is not None:
         return _blob(session.cache, what.text, what.hash), inside
-    choice = session.cache.actions.standing(what.keys[0]).choice
-    if choice is None:
+    standing = session.cache.actions.standing(what.keys[0])
+    if standing.choice is None:
         raise BuildError(f"`{text}` has no result")
-    label = choice.result.label
-    return _chosen(head + at + name, output, choice.result.outputs, f"marin build {label}" if label else None), inside
+    result = standing.choice.result
+    rebuild = f"marin build {result.label}" if result.label else None
+    chosen = _chosen(head + at + name, output, result.outputs, rebuild)
+    return replace(chosen, taint=standing.taint.said() if standing.taint else None), inside
 
 
 def _split_label(session: Session, text: str) -> tuple[str, str, str]:
@@ -160,9 +164,9 @@ def _inside(cache: Cache, whole: Stored, inside: str) -> Stored:
         return whole
     match entry_at(cache.store, whole.digest, path):
         case FileEntry() as file:
-            return Stored(text, FILE, file.digest, file.executable, whole.rebuild)
+            return replace(whole, text=text, kind=FILE, digest=file.digest, executable=file.executable)
         case DirEntry() as folder:
-            return Stored(text, TREE, folder.digest, rebuild=whole.rebuild)
+            return replace(whole, text=text, digest=folder.digest)
         case LinkEntry() as link:
             raise RequestError(f"`{text}` is a link to `{link.target}`", hint="name what it leads to")
     # The first part that is not there, beside what is.

@@ -114,15 +114,15 @@ class LocalStore:
         """Whether the blob is there. Raises IntegrityError when it was changed since it was sealed."""
         try:
             found = os.stat(name)
+            if found.st_size != digest.size:
+                raise wrong_blob(digest, f"it should have {digest.size} bytes and has {found.st_size}")
+            if found.st_mtime_ns != SEALED_NS:
+                if hash_file(name, exclusive=True) != digest:
+                    raise wrong_blob(digest, "its bytes have another digest")
+                # Somebody may only have touched it.
+                self.disk.seal(name, _mode(executable), SEALED_NS)
         except FileNotFoundError:
             return False
-        if found.st_size != digest.size:
-            raise wrong_blob(digest, f"it should have {digest.size} bytes and has {found.st_size}")
-        if found.st_mtime_ns != SEALED_NS:
-            if hash_file(name, exclusive=True) != digest:
-                raise wrong_blob(digest, "its bytes have another digest")
-            # Somebody may only have touched it.
-            self.disk.seal(name, _mode(executable), SEALED_NS)
         return True
 
     def fetch(self, digest: Digest, path: StrPath) -> bool:

@@ -173,3 +173,12 @@ def test_wrong_bytes_are_not_copied(words: Mini, tmp_path: Path) -> None:
         ran = run_inside(words, "cache", *command, code=4)
         assert hexed[:12] in ran.err and "ONE" not in ran.out
     assert not (tmp_path / "x").exists()
+
+
+def test_a_tainted_result_is_handed_out_with_a_warning(words: Mini, tmp_path: Path) -> None:
+    words.ok("build", "//exp:words")
+    key_ = key(words)
+    run_inside(words, "cache", "taint", "//exp:words", "--because", "cut short")
+    ran = run_inside(words, "cache", "get", key_, f"{tmp_path}/x")
+    assert "warning: it is tainted" in ran.err and "cut short" in ran.err
+    assert "is not built" in run_inside(words, "cache", "get", "//exp:words", f"{tmp_path}/y", code=1).err

@@ -268,3 +268,14 @@ def test_files_of_a_killed_process_are_swept(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 5
     assert temporary.sweep() == 3
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([mine.name, "unknown"])
+
+
+def test_a_touched_blob_that_vanishes_while_it_is_looked_at_is_absent(tmp_path: Path) -> None:
+    def before(call: str) -> None:
+        if call == "seal" and blob.exists():
+            blob.unlink()
+
+    digest = LocalStore(tmp_path).put(b"touched")
+    blob = tmp_path / digest.hex[:2] / digest.hex
+    os.utime(blob)
+    assert LocalStore(tmp_path, FaultyDisk(before)).path(digest) is None
