@@ -258,7 +258,10 @@ def _tokenized(ctx):
         },
         inputs = {"documents": documents, "tokenizer": tokenizer},
         outputs = {"cache": "tree"},
-        settings = {"processes": max(1, int(ctx.attr.resources.get("cpu") or 1))},
+        settings = {
+            "processes": max(1, int(ctx.attr.resources.get("cpu") or 1)),
+            "allow_test_in_train": ctx.attr.allow_test_in_train,
+        },
         heavy = True,
     )
     return _tokenized_providers(ctx, made, tokenizer, tokenizer_id, ctx.attr.text_key, _made_from(documents, params["glob"]))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,14 +28,27 @@ SHARD = "documents"
 # A batch rewrites the file of 134 million tokens that it adds to, so batches are large.
 _WRITE_TOKENS = 1 << 22
 _CHECKED = 8
+TRAIN = "train"
+_HELD_OUT = re.compile(r"(?<![A-Za-z])test(?![A-Za-z])|validation")
 
 
 def run(ctx: ToolContext) -> None:
     files = find_files(ctx.inputs["documents"], ctx.params["glob"])
+    if ctx.params["split"] == TRAIN and not ctx.settings.get("allow_test_in_train", True):
+        _refuse_test_files(files)
     check_tokenizer_folder(ctx.inputs["tokenizer"])  # before seconds of imports
     text_key = ctx.params["text_key"]
     with crew(ctx.inputs["tokenizer"], text_key, ctx.settings.get("processes", 1)) as processes:
         _write(ctx, files, processes)
+
+
+def _refuse_test_files(files: list[DocumentFile]) -> None:
+    for file in files:
+        if _HELD_OUT.search(file.name):
+            raise ToolError(
+                f"`{file.name}` looks like a test or a validation set, and this is a training set",
+                hint="narrow the pattern, or say `allow_test_in_train = True`",
+            )
 
 
 def _write(ctx: ToolContext, files: list[DocumentFile], processes: Crew) -> None:
