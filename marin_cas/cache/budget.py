@@ -51,7 +51,7 @@ class Total:
 def measure(cache: Cache) -> int:
     """The bytes that a size budget is about: blobs, copies of single files, work and scratch folders."""
     copies = Copies.of(cache.root)
-    total = sum(copies.own_bytes(name) for names in copies.entries.values() for name in names)
+    total = sum(copies.own_bytes(name, whole=True) for names in copies.entries.values() for name in names)
     for _, entry in cache.store.files():
         with suppress(FileNotFoundError):
             total += entry.stat(follow_symlinks=False).st_size

@@ -171,7 +171,7 @@ class _Collecting:
         """Copies of what is gone, with the links to them, and those that nothing leads to."""
         copies = Copies.of(self.cache.root)
         planned = {
-            os.path.basename(item.leftover.path): item.leftover.bytes
+            os.path.basename(item.leftover.path)
             for item in self.plan.items
             if item.leftover is not None and item.leftover.room == COPIES
         }
@@ -190,8 +190,10 @@ class _Collecting:
                     if (moved := self._aside(path)) is not None:
                         aside.append((name, moved))
             for name, path in aside:
-                lone = name.endswith(".file") or planned.get(name, 0) > 0
-                self._remove(path, None if lone else self.plan.copied)
+                n = self.nodes.known(bytes.fromhex(name.removesuffix(".file")))
+                whole = n is not None and self.nodes.whole(n) and not name.endswith(".file")
+                # What shares its blocks with the store instead of its name was counted as blobs were deleted.
+                self._remove(path, self.plan.copied if whole else None)
 
     def _is_there(self, name: str) -> bool:
         """Whether the blob that this is a copy of is in the store."""

@@ -32,9 +32,10 @@ class Copies:
         """The regular files of a copy, once for each of their names there."""
         return _files(f"{self.trees}/{name}")
 
-    def own_bytes(self, name: str) -> int:
-        """The bytes that only this copy has. A tree's files are the store's, by another name or by shared blocks."""
-        return lone_bytes(f"{self.trees}/{name}") if name.endswith(".file") else 0
+    def own_bytes(self, name: str, *, whole: bool) -> int:
+        """The bytes that only this copy has. While a tree is `whole` in the store, its copy is that by other names or
+        by shared blocks."""
+        return 0 if whole and not name.endswith(".file") else lone_bytes(f"{self.trees}/{name}")
 
     def young(self, name: str, before: int) -> bool:
         """Whether a copy was made since that moment (ns)."""
@@ -45,7 +46,18 @@ class Copies:
 
 def lone_bytes(path: str, inodes: Container[int] | None = None) -> int:
     """The bytes of the regular files below a folder that have no name elsewhere; with `inodes`, of these only."""
-    return sum(f.st_size for f in _files(path) if f.st_nlink == 1 and (inodes is None or f.st_ino in inodes))
+    total = 0
+    names: dict[int, int] = {}
+    for found in _files(path):
+        if inodes is not None and found.st_ino not in inodes:
+            continue
+        if found.st_nlink > 1:
+            # One blob may have several names in one tree.
+            names[found.st_ino] = names.get(found.st_ino, 0) + 1
+            if names[found.st_ino] < found.st_nlink:
+                continue
+        total += found.st_size
+    return total
 
 
 def links(root: StrPath) -> dict[str, list[str]]:

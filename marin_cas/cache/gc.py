@@ -111,6 +111,7 @@ class _Planning:
         self.before = cutoff if oldest is None else min(cutoff, oldest)
         self.used_before = now - wanted.grace_s - min(_LAG_S, wanted.grace_s)
         self.copies = Copies.of(cache.root)
+        self.linked: dict[int, list[str]] = {}  # copies that go with their blob only
         self.probe = Probe(os.fspath(cache.store.root), self.nodes, self.before, self.copies)
 
     def run(self) -> Plan:
@@ -121,19 +122,25 @@ class _Planning:
             claims.claim(holding.named)
         counts = claims.counts
         loose = array("I", [n for n, files in enumerate(self.nodes.files) if files and not kept[n] and not counts[n]])
-        garbage = self._garbage(loose)
         folders = leftovers(self.cache, self.inventory, self.copies, self.cutoff)
+        going = {os.path.basename(folder.path) for folder in folders if folder.is_copy and not folder.young}
+        for name in going:
+            self.probe.copy_goes(name)
+        for hexed, names in self.copies.entries.items():
+            if (n := self.nodes.known(bytes.fromhex(hexed))) is not None:
+                self.linked[n] = [name for name in names if name not in going]
+        garbage = self._garbage(loose)
         size = self._size(folders)
         start = array("I", counts)
-        going = [*self._ungraced(claims, free, folders), *self._aged(claims, free, folders)]
-        left = size - garbage.bytes - sum(each.bytes for each in going)
-        chosen, moved = self._sized(claims, free, folders, going, left)
-        going += chosen
+        items = [*self._ungraced(claims, free, folders), *self._aged(claims, free, folders)]
+        left = size - garbage.bytes - sum(item.bytes for item in items)
+        chosen, moved = self._sized(claims, free, folders, items, left)
+        items += chosen
         if moved:
             # Once more from the start, in the order in which they go: what each of them frees then.
             claims.counts[:] = start
-            going = [each if each.leftover else self._let_go(claims, each.why, each.holding) for each in going]
-        items = [*([garbage] if garbage.blobs else []), *self._priced(going)]
+            items = [item if item.leftover else self._let_go(claims, item.why, item.holding) for item in items]
+        items = [*([garbage] if garbage.blobs else []), *self._priced(items)]
         freed = sum(item.bytes for item in items)
         limit = self.wanted.max_size
         lacking = max(0, size - freed - limit) if limit is not None else 0
@@ -188,10 +195,10 @@ class _Planning:
 
     def _garbage(self, loose: array[int]) -> Item:
         """Blobs that nothing names."""
-        for n in loose if self.copies.entries else ():
+        for n in loose:
             self.probe.goes(n)
         going = array("I", [n for n in loose if self.probe(n) is not None])
-        return Item(GARBAGE, sum(self.probe(n) or 0 for n in going), blobs=going)
+        return Item(GARBAGE, sum(self.probe(n) or 0 for n in going) + self._copies_of(going), blobs=going)
 
     def _let_go(self, claims: Claims, why: str, holding: Holding | None) -> Item:
         before = claims.freed
@@ -202,8 +209,18 @@ class _Planning:
         named = holding.named if holding else ()
         first = set(blobs[: len(named)])  # what it names directly is let go of before what is below that
         tops = tuple(n for n in dict.fromkeys(named) if n in first)
-        copies = (name for n in tops for name in self.copies.entries.get(self.probe.hex(n), ()))
-        return Item(why, bytes_ + sum(map(self.copies.own_bytes, copies)), holding, blobs=blobs, tops=tops)
+        return Item(why, bytes_ + self._copies_of(blobs), holding, blobs=blobs, tops=tops)
+
+    def _copies_of(self, blobs: array[int]) -> int:
+        """The bytes of the copies that go with blobs."""
+        if not self.linked:
+            return 0
+        found = [name for n in blobs for name in self.linked.get(n, ())]
+        return sum(self._copied(name.removesuffix(".file"), name) for name in found)
+
+    def _copied(self, hexed: str, name: str) -> int:
+        n = self.nodes.known(bytes.fromhex(hexed))
+        return self.copies.own_bytes(name, whole=n is not None and self.nodes.whole(n))
 
     def _ungraced(self, claims: Claims, free: Sequence[Holding], folders: Sequence[Leftover]) -> Iterator[Item]:
         for holding in free:
@@ -285,5 +302,5 @@ class _Planning:
     def _size(self, folders: Sequence[Leftover]) -> int:
         """What the cache has: its blobs, copies of single files, and work and scratch folders."""
         blobs = sum(self.nodes.all_taken())
-        copies = sum(self.copies.own_bytes(name) for names in self.copies.entries.values() for name in names)
+        copies = sum(self._copied(hexed, name) for hexed, names in self.copies.entries.items() for name in names)
         return blobs + copies + sum(folder.bytes for folder in folders if not folder.is_copy)

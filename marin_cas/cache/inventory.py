@@ -259,6 +259,7 @@ class _Recipe:
         try:
             # An entry of the action cache is filed under the hash alone.
             size = os.stat(f"{store.root}/{hexed[:2]}/{hexed}").st_size
+            nodes.number(Digest(bytes.fromhex(hexed), size))
             record = store.read(Digest(bytes.fromhex(hexed), size))
             recipe = None if record is None else Recipe.parse(record)
         except (OSError, EncodingError, IntegrityError):

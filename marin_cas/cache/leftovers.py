@@ -56,7 +56,7 @@ def _copies(cache: Cache, inventory: Inventory, copies: Copies, before: int) -> 
             if there and name in led_to:
                 continue
             path = f"{copies.trees}/{name}"
-            size = copies.own_bytes(name) if there else lone_bytes(path)
+            size = copies.own_bytes(name, whole=n is not None and nodes.whole(n))
             changed = _changed(path)
             found.append(Leftover(COPIES, path, name, size, changed / 1e9, changed >= before))
     return found

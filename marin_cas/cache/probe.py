@@ -22,7 +22,7 @@ class Probe:
         self._known = array("q", [_UNASKED]) * len(nodes)
         self._hashes: list[bytes] = []
         self.names: dict[int, int] = {}  # inode to how many of its names go
-        self._gone: set[int] = set()
+        self._gone: set[str] = set()  # names of copies
         self.young = 0  # bytes that may not be deleted for their age
 
     def hex(self, n: int) -> str:
@@ -32,13 +32,17 @@ class Probe:
 
     def goes(self, n: int) -> None:
         """The copies of this tree or file under `trees/` go too: their names do not hold its blobs."""
-        if n in self._gone:
+        if self._copies.entries:
+            for name in self._copies.entries.get(self.hex(n), ()):
+                self.copy_goes(name)
+
+    def copy_goes(self, name: str) -> None:
+        if name in self._gone:
             return
-        self._gone.add(n)
-        for name in self._copies.entries.get(self.hex(n), ()):
-            for found in self._copies.files(name):
-                if found.st_nlink > 1:
-                    self.names[found.st_ino] = self.names.get(found.st_ino, 0) + 1
+        self._gone.add(name)
+        for found in self._copies.files(name):
+            if found.st_nlink > 1:
+                self.names[found.st_ino] = self.names.get(found.st_ino, 0) + 1
 
     def __call__(self, n: int) -> int | None:
         """The bytes that the disk gets back, None for a young blob. Learns the size of what nothing names."""
