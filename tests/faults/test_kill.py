@@ -24,6 +24,8 @@ from tests.faults.conftest import TARGETS, Driver, Ended, Totals, assert_recover
 pytestmark = pytest.mark.campaign
 
 BUILD_ONE_BY_ONE = ("build", "-j", "1", "--progress", "plain", *TARGETS)
+TAINT = ("cache", "taint", "//:words", "--because", "the crawl was cut short")
+COLLECT = ("cache", "gc", "--grace", "0s", "--max-age", "0s")
 
 type Point = tuple[str, int, str, str, str]  # role of the thread, number there, call, kind of path, phase
 
@@ -114,15 +116,14 @@ def built(driver: Driver, root: Path) -> Base:
 def test_a_taint_of_a_result(driver: Driver, root: Path, totals: Totals) -> None:
     """Repeating the command completes it: what is tainted is made again."""
     base = built(driver, root)
-    taint = ("cache", "taint", "//:words", "--because", "the crawl was cut short")
 
     def recovered() -> None:
-        again = driver.run(root, *taint)
+        again = driver.run(root, *TAINT)
         assert again.status == EXIT_OK or "is tainted already" in again.err, again.err
         assert json.loads(driver.ok(root, "build", "-n", *TARGETS, "--output", "json").out)[0]["status"] == "miss"
         assert_recovers(driver, root)
 
-    kill_everywhere(driver, base, taint, recovered, totals)
+    kill_everywhere(driver, base, TAINT, recovered, totals)
 
 
 def test_a_taint_of_a_digest(driver: Driver, root: Path, totals: Totals) -> None:
@@ -140,3 +141,21 @@ def test_a_taint_of_a_digest(driver: Driver, root: Path, totals: Totals) -> None
         assert_recovers(driver, root)
 
     kill_everywhere(driver, base, taint, recovered, totals)
+
+
+def test_a_collection(driver: Driver, root: Path, totals: Totals) -> None:
+    """All results are given up: what is left after a kill is whole, or made again."""
+    driver.ok(root, *BUILD_ONE_BY_ONE)
+    shutil.rmtree(root / "cache/roots")
+    base = Base(root)
+    base.keep()
+
+    def recovered() -> None:
+        assert_recovers(driver, root)
+        driver.ok(root, *COLLECT)
+        assert_recovers(driver, root)
+
+    kill_everywhere(driver, base, COLLECT, recovered, totals)
+    base.restore()
+    driver.ok(root, *COLLECT)
+    assert not list((root / "cache/cas").glob("*/*.x")), "nothing was given up, so this tests nothing"

@@ -24,6 +24,7 @@ from marin_cas.errors import EXIT_BUILD_FAILED
 from tests.conftest import CAMPAIGN
 from tests.faults.conftest import TARGETS, Driver, Totals, assert_right, fresh
 from tests.faults.power import Cut, Name, Sync, Trace, disks, last_sync, lay_out, pairs, prefixes, random_cut, singles
+from tests.faults.test_kill import COLLECT, TAINT
 
 pytestmark = pytest.mark.campaign
 
@@ -178,3 +179,36 @@ def test_a_result_that_is_replaced(driver: Driver, root: Path, totals: Totals) -
     history.replay(sampled(prefixes(history.trace, start), 12), totals, check)
     history.replay(sampled(singles(history.trace, end_of(history)), 12), totals, check)
     history.replay(some_random(history, start, 1000 if CAMPAIGN else 15), totals, check)
+
+
+def test_a_collection(driver: Driver, root: Path, totals: Totals) -> None:
+    history = History(driver, root)
+    title = (root / "title.txt").read_text()
+    (root / "title.txt").write_text("Another\n")
+    history.run(*BUILD)
+    (root / "title.txt").write_text(title)
+    history.run(*BUILD)
+    history.run(*COLLECT)
+    right, start = partial(assert_right, root), history.marks[-2]
+    assert any(
+        isinstance(effect, Name) and effect.changes[0][2] is None and len(effect.changes[0][1]) == 64
+        for effect in history.trace.effects[start:]
+    ), "nothing was given up"
+    history.replay(sampled(prefixes(history.trace, start), 6), totals, right)
+    history.replay(sampled(singles(history.trace, end_of(history)), 6), totals, right)
+    history.replay(some_random(history, start, 300 if CAMPAIGN else 10), totals, right)
+
+
+def test_a_taint(driver: Driver, root: Path, totals: Totals) -> None:
+    history = History(driver, root)
+    history.run(*BUILD)
+    history.run(*TAINT)
+    right, start = partial(assert_right, root), history.marks[-2]
+    history.replay(sampled(prefixes(history.trace, start), 4), totals, right)
+    history.replay(sampled(singles(history.trace, end_of(history)), 4), totals, right)
+    history.replay(some_random(history, start, 300 if CAMPAIGN else 10), totals, right)
+    # Whoever was told that it is done may rely on it.
+    for cut in prefixes(history.trace, end_of(history) + 1):
+        fresh(root)
+        lay_out(*disks(history.trace, cut), root / "cache")
+        assert "is tainted already" in driver.run(root, *TAINT, boot=BOOT).err
