@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 
 from marin_cas.cache.cache import Cache
 from marin_cas.cache.small import read_small, replace_small
 from marin_cas.disk import disk_problems
+from marin_cas.errors import MarinError
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +56,16 @@ def load(cache: Cache) -> Cursor | None:
 
 
 def save(cache: Cache, cursor: Cursor) -> None:
-    replace_small(cache.disk, cache.temporary, _path(cache), json.dumps(asdict(cursor)).encode())
+    """Notes it, where the cache can be written: otherwise the next check begins anew."""
+    with suppress(MarinError):
+        replace_small(cache.disk, cache.temporary, _path(cache), json.dumps(asdict(cursor)).encode())
 
 
 def forget(cache: Cache) -> None:
     path = _path(cache)
-    with disk_problems(path):
-        cache.disk.remove_tree(path)
+    if os.path.exists(path):
+        with disk_problems(path):
+            cache.disk.unlink(path)
 
 
 def _path(cache: Cache) -> str:

@@ -10,7 +10,6 @@ import os
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from marin_cas.cache import cursor as cursors
@@ -21,7 +20,6 @@ from marin_cas.cache.laid import wrong_copies
 from marin_cas.cache.records import Hollow, Malformed, check_records
 from marin_cas.digest import hash_open
 from marin_cas.disk import disk_problem, disk_problems
-from marin_cas.errors import MarinError
 
 _NOTE_S = 1.0
 # A pipe or a link under a blob's name must neither block nor lead elsewhere.
@@ -102,8 +100,7 @@ def verify(
     try:
         state.run(progress)
     except BaseException:
-        with suppress(MarinError):
-            cursors.save(cache, state.cursor)
+        cursors.save(cache, state.cursor)
         raise
     wrong, unreadable = tuple(state.wrong), tuple(state.unreadable)
     hollow, malformed = check_records(cache, {each.digest for each in (*wrong, *unreadable)})
