@@ -74,15 +74,20 @@ class World:
     weather: int = 0
 
     def sound(self) -> set[Run]:
-        """The runs that are not tainted and read only what such runs made."""
+        """The runs that are not tainted and read only what such runs made; of what was equated, the key that it was
+        taken from must have such a run with the same bytes."""
         bad = self.tainted | {run for run, _ in self.reached}
         known: set[bytes] = set()
         found: set[Run] = set()
+
+        def stands(source: Run) -> bool:
+            return any((run.key, run.made) == (source.key, source.made) for run in found)
+
         while True:
             more = {
                 run
                 for run in self.runs
-                if run not in bad | found and (run.source in found if run.source else run.reads <= known)
+                if run not in bad | found and (stands(run.source) if run.source else run.reads <= known)
             }
             if not more:
                 return found
