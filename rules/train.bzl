@@ -1,6 +1,7 @@
 """Training: a Levanter language model from literals and a mixture."""
 
 load("@marin//rules:common.bzl", "CheckpointInfo", "artifact_name")
+load("@marin//rules:eval.bzl", "lm_eval", "prepared_tasks")
 load("@marin//rules:mixture.bzl", "DEFAULT_SHUFFLE", "checked_components", "components_of", "validation_components")
 load("@marin//rules:precision.bzl", "canonical_mp")
 load("@marin//rules:resources.bzl", "cpu")
@@ -138,6 +139,43 @@ def _secrets(secrets):
     """Where its key is set, Weights & Biases is told of the run."""
     return secrets if [name for name in secrets if name.startswith("WANDB_API_KEY")] else secrets + ["WANDB_API_KEY?"]
 
+def _initialize(written):
+    """With `evals`, declares `<name>.evals` beside, and exports what that scores."""
+    suite = written.get("evals")
+    if not suite:
+        return written
+    if type(suite) != "dict" or "tasks" not in suite or "every" not in suite:
+        fail("`evals` are tasks and how often to score them: write it with `eval_suite(tasks, every)` or `core_tasks()`")
+    if type(suite["every"]) != "int" or suite["every"] < 1:
+        fail("`every` of `evals` must be a positive integer")
+    attrs = {name: value for name, value in suite.items()}
+    attrs |= {name: written[name] for name in ["visibility", "version"] if name in written}
+    if "manual" in written.get("tags", []):
+        attrs["tags"] = ["manual"]
+    lm_eval(name = "%s.evals" % written["name"], checkpoint = ":%s" % written["name"], **attrs)
+    changed = written | {"export_every": written.get("export_every", suite["every"])}
+    if written.get("live_evals"):
+        changed |= {"live_%s" % name: suite[name] for name in ["data", "task_files"] if name in suite}
+    return changed
+
+def _live(ctx):
+    """What scores the tasks of `evals` during the training: the settings, and the inputs by the names they have here."""
+    suite = ctx.attr.evals
+    if not ctx.attr.live_evals:
+        return None, {}
+    if not suite:
+        fail("`live_evals` goes with `evals`")
+    prepared = prepared_tasks(ctx, suite["tasks"], ctx.attr.live_task_files, ctx.attr.live_data, suite.get("num_fewshot"))
+    settings = {
+        "tasks": prepared.tasks,
+        "data": prepared.data,
+        "hub": prepared.hub,
+        "unsafe_code": prepared.unsafe,
+        "every": suite["every"],
+        "limit": suite.get("limit"),
+    }
+    return settings, {"live." + name: artifact for name, artifact in prepared.inputs.items()}
+
 def _train_lm(ctx):
     for name, least in [
         ("batch_size", 1),
@@ -160,7 +198,8 @@ def _train_lm(ctx):
         fail("`batch_size` %d is not a multiple of `per_device_parallelism` %d" % (ctx.attr.batch_size, parallel))
     _check_seq_len(ctx)
     mixture = _mixture(ctx)
-    inputs = {"tokenizer": mixture.tokenizer} | _init(ctx, mixture)
+    live, live_inputs = _live(ctx)
+    inputs = {"tokenizer": mixture.tokenizer} | _init(ctx, mixture) | live_inputs
     components = []
     for index, component in enumerate(mixture.components):
         name = "data.%d" % index
@@ -213,6 +252,8 @@ def _train_lm(ctx):
             "run_id": ctx.attr.run_id or artifact_name(ctx),
             "tags": ctx.attr.tags,
             "env_vars": execution_env,
+            "evals": ctx.attr.evals,
+            "live": live,
         },
         secrets = _secrets(ctx.attr.secrets),
         outcome = "sampled",
@@ -237,6 +278,7 @@ def _train_lm(ctx):
 
 train_lm = rule(
     implementation = _train_lm,
+    initializer = _initialize,
     doc = "A language model trained with Levanter: `native` (to go on from), `hf` (to read), `metrics`.",
     attrs = {
         "model": attr.dict(
@@ -276,8 +318,19 @@ train_lm = rule(
         "nproc": attr.int(default = 1, doc = "cores that a CPU run computes with, which changes bits; ignored elsewhere"),
         "export_every": attr.int(
             default = 0,
-            doc = "export `hf.<step>` every so many steps before the last too; with 0 only the last step's `hf`",
+            doc = "export `hf.<step>` every so many steps before the last too, with `evals` by default as often as these; with 0 only the last step's `hf`",
         ),
+        "evals": attr.dict(
+            bears = "reporting",
+            default = {},
+            doc = "tasks to score exports on, from `core_tasks()` or `eval_suite()`: declares the target `<name>.evals`",
+        ),
+        "live_evals": attr.bool(
+            default = False,
+            doc = "score the tasks of `evals` during the training too, for its metrics; what data they read is then in the key",
+        ),
+        "live_data": attr.label_dict(default = {}, providers = ["TreeInfo"], doc = "set by `live_evals`: `data` of `evals`"),
+        "live_task_files": attr.label_list(default = [], doc = "set by `live_evals`: `task_files` of `evals`"),
         "init_from": attr.label(
             doc = "a training from whose last state (the optimizer's too) this one starts, at step 0; or a tree with a Hugging Face model, whose weights it starts from",
         ),

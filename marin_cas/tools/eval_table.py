@@ -13,7 +13,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from marin_cas.tools.eval_tasks import FILE_BUILDERS, bundled_files
+from marin_cas.tools.eval_data import FILE_BUILDERS
+from marin_cas.tools.eval_definitions import bundled_files
 
 FORMAT = 1
 _KINDS = {

@@ -1,177 +1,154 @@
-"""Tasks of lm-eval made ready to run: found by name, their data taken from the action's inputs and nowhere else.
+"""Tasks and groups of lm-eval made ready to run, their data taken from the action's inputs and nowhere else.
 
-Building lm-eval's own index of bundled tasks takes 15 to 60 seconds; here a task is found by its file, and loaded by
-a generated YAML that includes the real one. A dataset that nothing pins is refused.
+Each is loaded by a generated YAML that includes the real one and is called as it is to be stored: lm-eval takes the
+name for its samples and results from there. Two copies of one group go by two names, as Levanter's harness has them.
 """
 
 from __future__ import annotations
 
-import functools
 import logging
-import os
-import re
-from collections.abc import Mapping, Sequence
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from marin_cas.errors import did_you_mean
+from marin_cas.tools.eval_data import Data
+from marin_cas.tools.eval_definitions import GROUP, TAG, TASK, Definition, find, local_definitions
 from marin_cas.worker.context import ToolError
 
-# Builders of `datasets` that read the files they are given.
-FILE_BUILDERS = ("json", "csv", "parquet", "text", "arrow")
 _SPLITS = ("training_split", "validation_split", "test_split", "fewshot_split")
-_NAMED = re.compile(rb"""^(task|group):[ \t]*["']?([^\s"'#\[\]]+)""", re.MULTILINE)
+# What a group's definition says of itself; all else in it changes its tasks.
+_OF_A_GROUP = ("group", "group_alias", "task", "aggregate_metric_list", "metadata", "tag")
 
 
 def load_tasks(
-    wanted: Sequence[Mapping[str, Any]], definitions: Path | None, data: Mapping[str, Path], scratch: Path
-) -> dict[str, Any]:
-    """lm-eval's task objects by the name they are stored under. ToolError for whatever is wrong with one."""
-    local = _local_definitions(definitions) if definitions else {}
-    loaded: dict[str, Any] = {}
+    wanted: Sequence[Mapping[str, Any]], definitions: Path | None, data: Data, scratch: Path, unsafe: Sequence[str] = ()
+) -> dict[Any, Any]:
+    """lm-eval's task objects by the name they are stored under; a group as lm-eval has it, with a dict of its tasks.
+
+    `unsafe` are the tasks asked for that may run code which the model wrote. ToolError for whatever is wrong.
+    """
+    folder = scratch / "tasks"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    local = local_definitions(definitions) if definitions else {}
+    loaded: dict[Any, Any] = {}
     for task in wanted:
         name, shown = task["name"], task["task_alias"] or task["name"]
-        kind, path = local.get(name) or _bundled_definition(name, local)
-        if kind == "group":
-            raise ToolError(f"`{name}` is a group of tasks", hint="name the tasks in it, each with its data")
-        loaded[shown] = _load(task, shown, path, data, scratch)
+        writer = _Writer(folder, local, data, name, shown)
+        tops = writer.write(name, _overrides(task))
+        for item in _load(task, tops, folder, writer):
+            for leaf in leaves(item):
+                _check(leaf, name, unsafe)
+            loaded |= item
     return loaded
 
 
-def _local_definitions(folder: Path) -> dict[str, tuple[str, Path]]:
-    import yaml
-
-    found: dict[str, tuple[str, Path]] = {}
-    for path in sorted(folder.rglob("*.y*ml"), key=os.fsencode):
-        shown = path.relative_to(folder).as_posix()
-        try:
-            config = _load_yaml(path)
-        except (yaml.YAMLError, ValueError, OSError, UnicodeDecodeError) as error:
-            mark = getattr(error, "problem_mark", None)
-            where = f"{shown}:{mark.line + 1}" if mark else shown
-            raise ToolError(f"not a task definition: {getattr(error, 'problem', None) or error}", where=where) from None
-        for kind in ("group", "task"):
-            name = config.get(kind)
-            if isinstance(name, str):
-                if name in found:
-                    raise ToolError(f"task `{name}` is defined twice", where=shown)
-                found[name] = (kind, path)
-                break
-    if not found:
-        raise ToolError("no file of `task_files` defines a task", hint="a task definition is a YAML file with a `task`")
-    return found
+def leaves(tasks: Mapping[Any, Any]) -> Iterator[Any]:
+    """The task objects in what `load_tasks` gives."""
+    for item in tasks.values():
+        if isinstance(item, Mapping):
+            yield from leaves(item)
+        else:
+            yield item
 
 
-def _bundled_definition(name: str, local: Mapping[str, Any]) -> tuple[str, Path]:
-    """The file of lm-eval that defines `name`: the one called so, else whichever of 14,000 says so."""
-    files = bundled_files()
-    for path in files:
-        if path.stem == name and (found := _definition(path)) and found[1] == name:
-            return found[0], path
-    defined = {found[1]: (found[0], path) for path in reversed(files) if (found := _definition(path))}
-    if name in defined:
-        return defined[name]
-    raise ToolError(
-        f"there is no task `{name}`",
-        hint=did_you_mean(name, [*local, *defined]) or "name a task of lm-eval, or one defined in `task_files`",
-    )
+def _overrides(task: Mapping[str, Any]) -> dict[str, Any]:
+    shots = {} if task["num_fewshot"] is None else {"num_fewshot": task["num_fewshot"]}
+    return {**task["task_kwargs"], **shots}
 
 
-@functools.cache
-def bundled_files() -> tuple[Path, ...]:
-    """The definitions of all tasks that come with lm-eval, sorted."""
-    import lm_eval.tasks
-
-    return tuple(sorted(Path(lm_eval.tasks.__file__).parent.rglob("*.yaml"), key=lambda path: path.as_posix()))
+def renamed(name: str, asked: str, shown: str) -> str:
+    """The name of task `name` when the group `asked` is stored as `shown`, as Levanter's harness gives it."""
+    prefix, suffix = (asked, shown[len(asked) :]) if shown.startswith(asked) else (shown, "")
+    return name.replace(asked, prefix) + suffix if asked in name else f"{prefix}_{name}{suffix}"
 
 
-def _definition(path: Path) -> tuple[str, str] | None:
-    """What a YAML file defines, without parsing it: `task` or `group`, and its name."""
-    names = {kind.decode(): name.decode() for kind, name in _NAMED.findall(path.read_bytes())}
-    kind = "group" if "group" in names else "task"
-    return (kind, names[kind]) if names else None
+@dataclass(slots=True)
+class _Writer:
+    """Writes the definitions of one task or group that was asked for."""
+
+    folder: Path
+    local: Mapping[str, Definition]
+    data: Data
+    asked: str
+    shown: str
+    configs: dict[str, dict[str, Any]] = field(default_factory=dict)  # of the tasks written, by name
+
+    def write(self, name: str, overrides: Mapping[str, Any]) -> list[str]:
+        """The names to load: one, or for a tag those of its tasks."""
+        definition = find(name, self.local)
+        if definition.kind == TAG:
+            return [new for member in definition.members for new in self.write(member, overrides)]
+        if definition.kind == GROUP:
+            return [self._group(name, definition.config(), overrides)]
+        return [self._task(name, definition, overrides)]
+
+    def _group(self, name: str, config: Mapping[str, Any], overrides: Mapping[str, Any]) -> str:
+        new = renamed(name, self.asked, self.shown)
+        inherited = {key: value for key, value in config.items() if key not in _OF_A_GROUP}
+        members: list[str] = []
+        for member in config.get("task") or []:
+            members += self._member(member, {**inherited, **overrides})
+        kept = {key: config[key] for key in ("aggregate_metric_list", "metadata") if key in config}
+        self._save({"group": new, "task": members, **kept})
+        return new
+
+    def _member(self, member: Any, overrides: Mapping[str, Any]) -> list[str]:
+        if isinstance(member, str):
+            return self.write(member, overrides)
+        inner = member.get("task")
+        if isinstance(inner, list):
+            return [self._group(member.get("group") or f"{self.asked}_part", member, overrides)]
+        if not isinstance(inner, str):
+            raise ToolError(f"the group `{self.asked}` has a member that is neither a task nor a group")
+        own = {key: value for key, value in member.items() if key not in ("task", "task_alias", "group_alias")}
+        return self.write(inner, {**own, **overrides})
+
+    def _task(self, name: str, definition: Definition, overrides: Mapping[str, Any]) -> str:
+        new = self.shown if name == self.asked else renamed(name, self.asked, self.shown)
+        config = {**definition.config(), **overrides}
+        from_data = self.data.overrides(name, self.asked, config)
+        self.configs[new] = config
+        self._save({"include": str(definition.path and definition.path.resolve()), **overrides, **from_data, TASK: new})
+        return new
+
+    def _save(self, definition: Mapping[str, Any]) -> None:
+        import yaml
+
+        path = self.folder / f"{len(list(self.folder.iterdir()))}.yaml"
+        path.write_text(yaml.safe_dump(dict(definition), sort_keys=True), encoding="utf-8")
 
 
-def _load_yaml(path: Path) -> dict[str, Any]:
-    from lm_eval.tasks._yaml_loader import load_yaml
-
-    return load_yaml(path, resolve_func=False)
-
-
-def _load(task: Mapping[str, Any], shown: str, path: Path, data: Mapping[str, Path], scratch: Path) -> Any:
-    import yaml
+def _load(task: Mapping[str, Any], names: Sequence[str], folder: Path, writer: _Writer) -> list[dict[Any, Any]]:
     from lm_eval.tasks import TaskManager
 
-    config = _load_yaml(path) | task["task_kwargs"]
-    overrides = {**task["task_kwargs"], **_dataset(task["name"], config, data)}
-    if task["num_fewshot"] is not None:
-        overrides["num_fewshot"] = task["num_fewshot"]
-    generated = scratch / "tasks" / f"{len(list(scratch.glob('tasks/*')))}.yaml"
-    generated.parent.mkdir(parents=True, exist_ok=True)
-    # Named in the file and not afterwards: lm-eval takes the name for its samples and its results from there.
-    text = yaml.safe_dump({"include": str(path.resolve()), **overrides, "task": shown}, sort_keys=True)
-    generated.write_text(text, encoding="utf-8")
     try:
-        loaded = TaskManager(include_defaults=False).load([str(generated)])["tasks"][shown]
+        manager = TaskManager(include_path=str(folder), include_defaults=False)
+        return [manager.load_task_or_group(name) for name in names]
     except Exception as error:  # anything may come out of a task's own code and of `datasets`
-        logging.getLogger(__name__).exception("task %s", shown)
+        logging.getLogger(__name__).exception("task %s", task["name"])
         cause = error.__cause__ or error
         hint = None
-        if isinstance(cause, KeyError) and cause.args[0] in {config.get(key) for key in _SPLITS}:
+        splits = {config.get(key) for config in writer.configs.values() for key in _SPLITS}
+        if isinstance(cause, KeyError) and cause.args[0] in splits:
             hint = (
                 f"its data has no split `{cause.args[0]}`: a folder gets one from a file such as {cause.args[0]}.jsonl"
             )
+        if "scripts are no longer supported" in str(cause):
+            hint = 'give its data from the Hub\'s Parquet form: hf_download(revision = "refs/convert/parquet", ...)'
         raise ToolError(f"cannot load the task `{task['name']}`: {type(cause).__name__}: {cause}", hint=hint) from None
-    if loaded.OUTPUT_TYPE == "loglikelihood_rolling":
+
+
+def _check(leaf: Any, asked: str, unsafe: Sequence[str]) -> None:
+    if leaf.OUTPUT_TYPE == "loglikelihood_rolling":
         raise ToolError(
-            f"`{task['name']}` scores whole documents (`loglikelihood_rolling`), which Levanter's harness cannot",
+            f"`{leaf.task_name}` scores whole documents (`loglikelihood_rolling`), which Levanter's harness cannot",
             hint="write it as `loglikelihood` of a text after a context",
         )
-    return loaded
-
-
-def _dataset(name: str, config: Mapping[str, Any], data: Mapping[str, Path]) -> dict[str, Any]:
-    """What to override in a task's definition so that it reads its data from the inputs."""
-    path = config.get("dataset_path")
-    if name in data:
-        return {"dataset_path": str(data[name]), "dataset_name": None, "dataset_kwargs": None}
-    if path in FILE_BUILDERS:
-        options = dict(config.get("dataset_kwargs") or {})
-        if not options.get("data_files"):
-            raise ToolError(f"`{name}` reads `{path}` files but says not which", hint="give it `data_files`")
-        options["data_files"] = _resolved(options["data_files"], name, data)
-        return {"dataset_kwargs": options}
-    if config.get("custom_dataset") or config.get("class"):
-        return {}
-    if isinstance(path, str) and path.split("/")[0] in data:
-        return {"dataset_path": str(_input_path(path, name, data)), "dataset_name": None}
-    raise ToolError(
-        f"`{name}` reads the dataset `{path}` from a hub, where nothing pins it",
-        hint=f'give it as an input: data = {{"{name}": "//some:target"}}, a folder with files such as test.jsonl',
-    )
-
-
-def _resolved(files: Any, name: str, data: Mapping[str, Path]) -> Any:
-    if isinstance(files, Mapping):
-        return {split: _resolved(entry, name, data) for split, entry in files.items()}
-    if isinstance(files, list):
-        return [_resolved(entry, name, data) for entry in files]
-    return str(_input_path(files, name, data))
-
-
-def _input_path(file: Any, name: str, data: Mapping[str, Path]) -> Path:
-    top, _, rest = str(file).partition("/")
-    if top not in data or ".." in rest.split("/"):
+    if getattr(leaf, "UNSAFE_CODE", False) and asked not in unsafe:
         raise ToolError(
-            f"the file `{file}` of task `{name}` does not start with a name in `data`",
-            hint=did_you_mean(top, data)
-            or (f"`data` has {', '.join(f'`{d}`' for d in data)}" if data else "add `data`"),
+            f"`{leaf.task_name}` runs code that the model writes",
+            hint=f'allow it with `eval_task("{asked}", unsafe_code = True)`',
         )
-    path = data[top] / rest if rest else data[top]
-    if not path.exists() and not any(char in rest for char in "*?["):
-        there = sorted(p.relative_to(data[top]).as_posix() for p in data[top].rglob("*") if p.is_file())
-        raise ToolError(
-            f"task `{name}` reads `{file}`, which is not in `{top}`",
-            hint=did_you_mean(rest, there) or f"`{top}` has {', '.join(f'`{p}`' for p in there[:5])}",
-        )
-    return path

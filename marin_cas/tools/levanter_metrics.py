@@ -15,6 +15,7 @@ from typing import Any
 from levanter.tracker import Tracker, TrackerConfig
 
 # Names that say on which machine it was, or how a library counts what `step` says already.
+_SCORES = "lm_eval/"
 _LEFT_OUT = ("global_step", "run_progress", "throughput/device_kind", "hardware_topology")
 
 
@@ -72,7 +73,9 @@ class _FileTracker(Tracker):
 
     def log(self, metrics: Mapping[str, Any], *, step: int | None, commit: bool | None = None) -> None:
         prepared = self._prepare_log(metrics)
-        if step is None:
+        if step is None and any(name.startswith(_SCORES) for name in prepared):
+            self._metrics.log(prepared, self._metrics.last_step or 0)  # Levanter does not say of which step they are
+        elif step is None:
             self._metrics.total(prepared)
         else:
             self._metrics.log(prepared, int(step) + 1)

@@ -20,6 +20,7 @@ import levanter.main.train_lm as levanter_train
 from levanter.callbacks.watch import WatchConfig
 from levanter.data.text.datasets import BlockShuffleConfig, DatasetComponent, LmDataConfig, UrlDatasetSourceConfig
 from levanter.distributed import DistributedConfig
+from levanter.eval_harness import LmEvalHarnessConfig
 from levanter.optim.config import OptimizerConfig
 from levanter.tracker import TrackerConfig
 from levanter.utils.background_iterable import BackgroundIterator
@@ -60,6 +61,8 @@ class Plan:
     checkpoint_every: int | None
     tensor_parallel: int = 1
     trackers: tuple[TrackerConfig, ...] = field(default=())
+    harness: LmEvalHarnessConfig | None = None  # scores tasks during the training
+    harness_every: int = 1
 
     @property
     def steps(self) -> int:
@@ -130,6 +133,8 @@ def train_config(plan: Plan, model: Any, checkpointer: RollingConfig) -> levante
         initialize_model_from_checkpoint_path=start.get(INIT_WEIGHTS),
         initialize_from_hf=start.get(INIT_HF, False),
         hf_save_path=None,
+        eval_harness=plan.harness,
+        eval_harness_steps=plan.harness_every,
         trainer=levanter_schema.build(
             params["trainer"],
             seed=params["seed"],

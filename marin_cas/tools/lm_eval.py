@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 import math
-import os
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from marin_cas.tools.eval_data import Data, eval_environment
 from marin_cas.tools.eval_tasks import load_tasks
 from marin_cas.worker.context import ToolContext, ToolError
 
@@ -19,48 +20,75 @@ REVISION = 1
 
 # Resamples behind a standard error that has no closed form.
 _BOOTSTRAP = 1000
+_MAX_GEN_TOKS = 256
+_STEP = re.compile(r"step-(\d+)")
+# Of a report, what is a dict by task.
+_BY_TASK = ("results", "samples", "versions", "n-samples", "n-shot", "higher_is_better", "group_subtasks")
 
 
 def run(ctx: ToolContext) -> None:
-    # All of these are read when the libraries are imported.
-    os.environ["HF_DATASETS_CACHE"] = str(ctx.scratch.resolve() / "datasets")
-    os.environ["HF_DATASETS_OFFLINE"] = "1"
-    os.environ["HF_DATASETS_DISABLE_PROGRESS_BARS"] = "1"
-    os.environ["DISABLE_MULTIPROC"] = "1"  # a bootstrap that forks would fork jax
+    params = ctx.params
+    backend = params.get("backend", "levanter")
+    if backend == "vllm":
+        _require_vllm()
+    unsafe = ctx.settings.get("unsafe_code") or []
+    eval_environment(ctx.scratch, bool(unsafe))
 
-    data = {name: ctx.inputs[f"data.{name}"].resolve() for name in ctx.params["data"]}
+    data = Data(
+        {name: ctx.inputs[f"data.{name}"].resolve() for name in params["data"]},
+        {repo: ctx.inputs[name].resolve() for repo, name in params.get("hub", {}).items()},
+    )
     ctx.progress(0, None, "loading tasks")
-    tasks = load_tasks(ctx.params["tasks"], ctx.inputs.get("task_files"), data, ctx.scratch.resolve())
+    folder = model_folder(ctx.inputs["hf"].resolve(), discover=params.get("discover_latest_checkpoint", True))
+    runs: list[tuple[bool, dict[Any, Any]]] = []
+    for chat, wanted in _by_template(params):
+        scratch = ctx.scratch.resolve() / ("chat" if chat else "plain")
+        runs.append((chat, load_tasks(wanted, ctx.inputs.get("task_files"), data, scratch, unsafe)))
     ctx.progress(0, None, "loading the model")
-    report = _evaluate(ctx, tasks)
+    report = _vllm_report(ctx, folder, runs) if backend == "vllm" else _levanter_report(ctx, folder, runs)
     _write_samples(report.get("samples") or {}, ctx.outputs["samples"])
     text = json.dumps(scores(report), indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False)
     ctx.outputs["scores"].write_text(text + "\n", encoding="utf-8")
 
 
-def _evaluate(ctx: ToolContext, tasks: Mapping[str, Any]) -> dict[str, Any]:
-    import dataclasses
+def _by_template(params: Mapping[str, Any]) -> list[tuple[bool, list[Mapping[str, Any]]]]:
+    """The tasks that get the chat template, and those that do not."""
+    if not params["apply_chat_template"]:
+        return [(False, params["tasks"])]
+    plain = [task for task in params["tasks"] if task.get("completion_only")]
+    chat = [task for task in params["tasks"] if not task.get("completion_only")]
+    return [(asked, tasks) for asked, tasks in ((True, chat), (False, plain)) if tasks]
 
+
+def model_folder(folder: Path, *, discover: bool) -> Path:
+    """The folder that holds a model: this one, or the `step-N` folder of the last step below it. ToolError for none."""
+    if (folder / "config.json").is_file():
+        return folder
+    steps = [(int(found[1]), path.parent) for path in sorted(folder.rglob("config.json"))
+             if (found := _STEP.fullmatch(path.parent.name))]  # fmt: skip
+    if discover and steps:
+        return max(steps)[1]
+    hint = f"it has `step-{max(steps)[0]}`; leave `discover_latest_checkpoint` as it is" if steps else None
+    raise ToolError("the checkpoint has no `config.json` of a Hugging Face model", where="hf", hint=hint)
+
+
+def _levanter_report(ctx: ToolContext, folder: Path, runs: list[tuple[bool, dict[Any, Any]]]) -> dict[str, Any]:
     import haliax as hax
     import jmp
+    import levanter.config  # noqa: F401  (registers what a config may name)
     from levanter.distributed import DistributedConfig
-    from levanter.eval_harness import LmEvalHarnessConfig, run_lm_eval_harness
+    from levanter.eval_harness import run_lm_eval_harness
     from levanter.model_loading import load_hf_checkpoint
     from levanter.tokenizers import load_tokenizer
     from levanter.tracker import NoopConfig
     from levanter.trainer import TrainerConfig
     from levanter.utils.tree_utils import inference_mode
 
-    @dataclasses.dataclass(frozen=True)
-    class Prepared(LmEvalHarnessConfig):
-        """Levanter's own way to tasks indexes all of lm-eval's and downloads with retries for minutes."""
-
-        def to_task_dict(self) -> dict:
-            return dict(tasks)
+    from marin_cas.tools.levanter_harness import Harness
+    from marin_cas.tools.levanter_model import from_hf
 
     params = ctx.params
-    folder = ctx.inputs["hf"].resolve()
-    config = model_config(folder)
+    config = from_hf(folder)
     trainer = TrainerConfig(
         id="eval",
         log_dir=ctx.scratch / "logs",
@@ -73,14 +101,6 @@ def _evaluate(ctx: ToolContext, tasks: Mapping[str, Any]) -> dict[str, Any]:
     )
     trainer.initialize()
     tokenizer = load_tokenizer(str(folder))
-    harness = Prepared(
-        task_spec=[],
-        max_examples=params["limit"],
-        max_length=params["max_seq_len"],
-        log_samples=True,
-        bootstrap_iters=_BOOTSTRAP,
-        apply_chat_template=params["apply_chat_template"],
-    )
     with trainer.use_device_mesh():
         model = load_hf_checkpoint(
             config,
@@ -89,43 +109,121 @@ def _evaluate(ctx: ToolContext, tasks: Mapping[str, Any]) -> dict[str, Any]:
             tokenizer=tokenizer,
             compute_dtype=trainer.mp.compute_dtype,
         )
+        model = inference_mode(model, True)
+        _check_generation(model, [tasks for _, tasks in runs])
         ctx.progress(0, None, "scoring")
-        report = run_lm_eval_harness(
-            harness,
-            inference_mode(model, True),
-            tokenizer,
-            hax.Axis("batch", params["batch_size"]),
-            axis_resources=trainer.compute_axis_mapping,
-            mp=trainer.mp,
+
+        def scored(chat: bool, tasks: dict[Any, Any]) -> dict[str, Any]:
+            harness = Harness(
+                tasks,
+                max_examples=params["limit"],
+                max_length=params["max_seq_len"],
+                log_samples=True,
+                bootstrap_iters=_BOOTSTRAP,
+                apply_chat_template=chat,
+                generation_kwargs={
+                    "max_gen_toks": params.get("max_gen_toks") or _MAX_GEN_TOKS,
+                    "temperature": 0.0,
+                    "n": 1,
+                    "seed": None,
+                },
+            )
+            report = run_lm_eval_harness(
+                harness,
+                model,
+                tokenizer,
+                hax.Axis("batch", params["batch_size"]),
+                axis_resources=trainer.compute_axis_mapping,
+                mp=trainer.mp,
+            )
+            if report is None:
+                raise ToolError("another process than the first ran the evaluation")
+            return report
+
+        return _merged(runs, scored)
+
+
+def _check_generation(model: Any, runs: list[dict[Any, Any]]) -> None:
+    from marin_cas.tools.eval_tasks import leaves
+
+    if hasattr(model, "initial_cache") and hasattr(model, "decode"):
+        return
+    for tasks in runs:
+        for leaf in leaves(tasks):
+            if leaf.OUTPUT_TYPE == "generate_until":
+                raise ToolError(
+                    f"`{leaf.task_name}` has the model write text, which Levanter cannot with a {type(model).__name__}",
+                    hint='leave the task out, or take `backend = "vllm"`',
+                )
+
+
+def _merged(
+    runs: list[tuple[bool, dict[Any, Any]]], scored: Callable[[bool, dict[Any, Any]], dict[str, Any]]
+) -> dict[str, Any]:
+    """The report of all runs, with averages over all of their tasks."""
+    reports = [scored(chat, tasks) for chat, tasks in runs]
+    if len(reports) == 1:
+        return reports[0]
+    from levanter.eval_harness import _compute_averages
+
+    merged: dict[str, Any] = {key: {} for key in _BY_TASK}
+    for report in reports:
+        for key in _BY_TASK:
+            merged[key] |= report.get(key) or {}
+    return merged | {"averages": _compute_averages(merged)}
+
+
+def _require_vllm() -> None:
+    from importlib.util import find_spec
+
+    if find_spec("vllm") is None:
+        raise ToolError(
+            "the backend `vllm` needs the package `vllm`, which is not installed here",
+            hint='install it, or take `backend = "levanter"`',
+            environment=True,
         )
-    if report is None:
-        raise ToolError("another process than the first ran the evaluation")
-    return report
 
 
-def model_config(folder: Path):
-    """Levanter's config of the model in a Hugging Face folder. ToolError when the folder does not hold one."""
-    import dataclasses
+def _vllm_report(ctx: ToolContext, folder: Path, runs: list[tuple[bool, dict[Any, Any]]]) -> dict[str, Any]:
+    from levanter.eval_harness import _compute_averages
+    from lm_eval import evaluator
+    from lm_eval.models import vllm_causallms
 
-    import levanter.config  # noqa: F401  (registers what a config may name)
-    from levanter.models.lm_model import LmConfig
-    from transformers import AutoConfig
+    params = ctx.params
+    dtype = re.search(r"compute=(\w+)", params["mp"])
+    options = {"dtype": dtype[1] if dtype else "auto", **params["engine_kwargs"]}
+    if params["max_seq_len"] is not None:
+        options["max_model_len"] = params["max_seq_len"]
+    if params.get("max_gen_toks") is not None:
+        options["max_gen_toks"] = params["max_gen_toks"]
+    engine: Any = vllm_causallms.VLLM
+    model = engine(pretrained=str(folder), batch_size=params["batch_size"], **options)
+    ctx.progress(0, None, "scoring")
 
-    if not (folder / "config.json").is_file():
-        raise ToolError("the checkpoint's `hf` output has no `config.json`", where="hf")
-    hf_config = AutoConfig.from_pretrained(str(folder))
-    name = "qwen" if hf_config.model_type == "qwen2" else hf_config.model_type
-    choices = LmConfig.get_known_choices()
-    if name not in choices:
-        raise ToolError(f"Levanter has no model of the type `{hf_config.model_type}`", where="hf/config.json")
-    config = choices[name].from_hf_config(hf_config)
-    # Without these Levanter asks a hub for the reference model's.
-    local = {key: str(folder) for key in ("tokenizer", "reference_checkpoint") if hasattr(config, key)}
-    return dataclasses.replace(config, **local)
+    def scored(chat: bool, tasks: dict[Any, Any]) -> dict[str, Any]:
+        report = evaluator.evaluate(
+            model,
+            tasks,
+            limit=params["limit"],
+            log_samples=True,
+            bootstrap_iters=_BOOTSTRAP,
+            apply_chat_template=chat,
+            confirm_run_unsafe_code=True,
+        )
+        if report is None:
+            raise ToolError("another process than the first ran the evaluation")
+        return {**report, "averages": _compute_averages(report)}
+
+    return _merged(runs, scored)
 
 
 def scores(report: Mapping[str, Any]) -> dict[str, Any]:
-    """The numbers of a report: `tasks`, `averages`, `versions`, `n_samples`, `n_shot`, `higher_is_better`."""
+    """The numbers of a report: `tasks`, `averages`, `versions`, `n_samples`, `n_shot`, `higher_is_better`.
+
+    Where there are groups of tasks they are among the `tasks`, and `groups` has the members of each.
+    """
+    members = {name: list(found) for name, found in (report.get("group_subtasks") or {}).items() if found}
+    groups = {name: found for name, found in members.items() if name in report["results"]}
     return {
         "tasks": {task: _numbers(found) for task, found in report["results"].items()},
         "averages": _numbers(report.get("averages") or {}),
@@ -133,7 +231,7 @@ def scores(report: Mapping[str, Any]) -> dict[str, Any]:
         "n_samples": {task: dict(counts) for task, counts in report["n-samples"].items()},
         "n_shot": dict(report["n-shot"]),
         "higher_is_better": {task: dict(metrics) for task, metrics in report["higher_is_better"].items()},
-    }
+    } | ({"groups": groups} if groups else {})
 
 
 def _numbers(found: Mapping[str, Any]) -> dict[str, float | int]:

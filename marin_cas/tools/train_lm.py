@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from marin_cas.tools import levanter_rolling as rolling
+from marin_cas.tools.eval_data import eval_environment
 from marin_cas.tools.levanter_inputs import check_components, check_limits, read_components
 from marin_cas.tools.tokenize import tokenizer_identity
 from marin_cas.worker.context import ToolContext, ToolError
@@ -44,9 +45,12 @@ def run(ctx: ToolContext) -> None:
     roots = (ctx.scratch, *ctx.earlier)
     resume = rolling.choose(roots, exports)
     _set_environment(ctx, params)
+    live = ctx.settings.get("live")
+    if live:
+        eval_environment(ctx.scratch, bool(live["unsafe_code"]))
 
     importing = time.perf_counter()
-    from marin_cas.tools import levanter_run, levanter_wandb
+    from marin_cas.tools import levanter_harness, levanter_run, levanter_wandb
     from marin_cas.tools.levanter_metrics import MetricsFile, MetricsTracker
 
     imports = time.perf_counter() - importing
@@ -57,6 +61,7 @@ def run(ctx: ToolContext) -> None:
         ctx.progress(step, params["num_train_steps"], "steps", **values)
 
     metrics = MetricsFile(metrics_path, on_step)
+    harness = levanter_harness.live_harness(live, ctx.inputs, ctx.scratch) if live else None
     told = levanter_wandb.config(ctx.settings, ctx.run_id, os.environ)
     plan = levanter_run.Plan(
         params=params,
@@ -74,6 +79,8 @@ def run(ctx: ToolContext) -> None:
         checkpoint_every=ctx.settings["checkpoint_every_steps"],
         tensor_parallel=ctx.settings["tensor_parallel_size"],
         trackers=(MetricsTracker(metrics), *([told] if told else ())),
+        harness=harness,
+        harness_every=live["every"] if live else 1,
     )
     if resume:
         _log.info("going on from the checkpoint of step %d of %d", resume.step, plan.steps)

@@ -13,7 +13,6 @@ from marin_cas.cache.stats import StatCache
 from marin_cas.digest import Digest
 from marin_cas.graph.graph import load_graph
 from marin_cas.graph.pattern import expand
-from marin_cas.label import parse_label
 from marin_cas.lang.loader import Loader
 from tests.identity.space import RULES
 
@@ -29,15 +28,13 @@ def analysed(root: Path, *, lock: Lock | None = None, patterns: Iterable[str] = 
 
 
 def fingerprint(analysis: Analysis, label: str) -> bytes:
-    """Of the one action of a target."""
-    (id,) = analysis.targets[parse_label(label)].actions
-    return analysis.actions[id].fingerprint
+    """Of a target's own action, not of further ones."""
+    return analysis.actions[label].fingerprint
 
 
 def key(analysis: Analysis, label: str) -> Digest | None:
     """The key, where no input has to be built first."""
-    (id,) = analysis.targets[parse_label(label)].actions
-    action = analysis.actions[id]
+    action = analysis.actions[label]
     if any(isinstance(source, Built) for source in action.inputs.values()):
         return None
     return action.recipe({}).key()

@@ -23,7 +23,7 @@ PACKAGE = "exp"
 LOADS = """
 load("@marin//rules:data.bzl", "hf_download", "pretokenized", "py_action", "raw_download")
 load("@marin//rules:data.bzl", "tokenized", "tokenizer", "trained_tokenizer")
-load("@marin//rules:eval.bzl", "lm_eval")
+load("@marin//rules:eval.bzl", "eval_suite", "lm_eval")
 load("@marin//rules:mixture.bzl", "mixture")
 load("@marin//rules:models.bzl", "adam", "llama")
 load("@marin//rules:resources.bzl", "cpu")

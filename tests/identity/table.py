@@ -42,6 +42,7 @@ class Case:
     free: Mapping[str, Other]
     seen_by: str | None = None  # for a rule that runs nothing
     placement: Mapping[str, Other] = field(default_factory=dict)
+    further: Mapping[str, Other] = field(default_factory=dict)  # bears identity by asking for further actions
 
 
 # Targets that take the compared one in, by name; `{}` is its label.
@@ -80,6 +81,9 @@ _SOURCE: dict[str, Other] = {
 }
 _HUB = {"paths": "[]", "source": f'"me/words@{COMMIT}"'}
 _DOCUMENTS = {"function": FUNCTION.format("documents"), "params": '{"seed": 0, "count": 3}'}
+
+_SCORED = {"evals": 'eval_suite(["piqa"], 5, data = {"piqa": ":questions"})'}
+_LIVE = {"evals": 'eval_suite(["piqa"], 5)', "live_evals": "True", "live_data": '{"piqa": ":questions"}'}
 
 CASES: Mapping[str, Case] = {
     "raw_download": Case(
@@ -181,10 +185,16 @@ CASES: Mapping[str, Case] = {
             "init_weights_only": Other("True", over={"init_from": '":model"'}),
             "validation": Other('[":held_too"]'),
             "env_vars": Other('{"XLA_FLAGS": "--xla_cpu_enable_fast_math=true"}'),
+            "live_evals": Other("True", over=_SCORED),
+            "live_data": Other('{"piqa": ":copied"}', over=_LIVE),
+            "live_task_files": Other(
+                '["task.yaml", "other_task.yaml"]', over=_LIVE | {"live_task_files": '["task.yaml"]'}
+            ),
             "version": Other('"2026.01.31"'),
         },
         {
             **SAMPLED,
+            "evals": Other('eval_suite(["piqa"], 5)'),
             "wandb_project": Other('"another"'),
             "wandb_group": Other('"group"'),
             "run_id": Other('"run"'),
@@ -214,9 +224,14 @@ CASES: Mapping[str, Case] = {
             "mp": Other('"bf16"'),
             "nproc": Other("2"),
             "apply_chat_template": Other("True"),
+            "max_gen_toks": Other("16"),
+            "backend": Other('"vllm"'),
+            "engine_kwargs": Other('{"seed": 1}', over={"backend": '"vllm"'}),
+            "discover_latest_checkpoint": Other("False"),
             "version": Other('"2026.01.31"'),
         },
         SAMPLED,
+        further={"every": Other("5")},
     ),
 }
 

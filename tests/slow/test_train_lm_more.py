@@ -157,3 +157,36 @@ def test_devices_that_share_layers_give_the_same_model_to_a_tolerance(trainings:
     for name, tensor in found[0].items():
         np.testing.assert_allclose(tensor, found[1][name], atol=2e-4, err_msg=name)
     assert "devices" in trainings.job(settings={"tensor_parallel_size": 2}).refusal()
+
+
+CHOICE = """
+task: choice
+dataset_path: json
+dataset_kwargs:
+  data_files:
+    test: questions/test.jsonl
+test_split: test
+output_type: multiple_choice
+doc_to_text: context
+doc_to_choice: choices
+doc_to_target: answer
+metric_list:
+  - metric: acc
+"""
+
+
+def test_scores_during_a_training_are_metrics_and_change_no_weight(trainings: Trainings, tmp_path: Path) -> None:
+    (tmp_path / "tasks").mkdir()
+    (tmp_path / "tasks" / "t.yaml").write_text(CHOICE)
+    (tmp_path / "questions").mkdir()
+    rows = [{"context": f"question {n}", "choices": ["yes", "no"], "answer": n % 2} for n in range(4)]
+    (tmp_path / "questions" / "test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    task = {"name": "choice", "num_fewshot": None, "task_alias": "", "task_kwargs": {}}
+    live = {"tasks": [task], "data": ["questions"], "hub": {}, "unsafe_code": [], "every": 2, "limit": None}
+    plain = trainings.job(num_train_steps=4, export_every=0)
+    plain.run()
+    job = trainings.job(num_train_steps=4, export_every=0, settings={"live": live})
+    more = {"live.task_files": tmp_path / "tasks", "live.data.questions": tmp_path / "questions"}
+    dataclasses.replace(job, inputs={**job.inputs, **more}).run()
+    assert [line["step"] for line in job.metrics[:-1] if "lm_eval/choice/acc" in line] == [2, 4]
+    assert job.bytes_of("hf") == plain.bytes_of("hf")

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from marin_cas.action import SAMPLED
+from marin_cas.analysis import tasks
 from marin_cas.analysis.analysis import Analysis
 from marin_cas.analysis.lock import Lock
 from marin_cas.label import parse_label
@@ -93,12 +94,13 @@ def analysis(tmp_path_factory: pytest.TempPathFactory) -> Analysis:
 def unlisted(attrs: Mapping[str, AttrSpec], case: Case) -> list[str]:
     """What the table does not say, or says otherwise than the rule does."""
     free = {**case.free, **case.placement}
-    problems = [f"`{name}` is listed twice" for name in case.identity.keys() & free.keys()]
-    problems += [f"`{name}` is no attribute" for name in (case.identity.keys() | free.keys()) - attrs.keys()]
+    identity = {**case.identity, **case.further}
+    problems = [f"`{name}` is listed twice" for name in identity.keys() & free.keys()]
+    problems += [f"`{name}` is no attribute" for name in (identity.keys() | free.keys()) - attrs.keys()]
     for name, spec in attrs.items():
         if name == "version":
             continue  # of identity for sampled actions only: see below
-        listed = IDENTITY if name in case.identity else "none" if name in free else "nowhere"
+        listed = IDENTITY if name in identity else "none" if name in free else "nowhere"
         if listed != (IDENTITY if spec.bears == IDENTITY else "none"):
             problems.append(f"`{name}` bears {spec.bears} and is listed as {listed}")
     return problems
@@ -147,6 +149,15 @@ def test_each_identity_attribute_changes_the_key(analysis: Analysis, rule: str) 
     pairs = identity_pairs(rule)
     assert pairs
     assert [pair.attribute for pair in pairs if equal(analysis, pair)] == []
+
+
+def test_a_further_action_leaves_the_key_of_the_first_as_it_is(space: Space) -> None:
+    (further,) = CASES["lm_eval"].further.items()
+    (score,) = (target for target in PIPELINE if target.rule == "lm_eval")
+    before = fingerprints(space, PIPELINE)
+    after = fingerprints(space, with_attrs(score.name, {further[0]: further[1].value}))
+    assert before.items() < after.items()
+    assert after.keys() - before.keys() == {"//exp:score#5"}
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -215,9 +226,14 @@ def test_renamed_targets_have_the_keys_they_had(space: Space) -> None:
 
 
 @pytest.mark.parametrize("distribution", sorted(lock().toolchain))
-def test_a_locked_version_is_in_the_keys_of_the_rules_that_list_it(space: Space, distribution: str) -> None:
+def test_a_locked_version_is_in_the_keys_of_the_rules_that_list_it(
+    space: Space, distribution: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # Another Levanter is another schema of its configs, so what has one is refused; its data rules show the same.
     patterns = ["//...", "-//exp:model", "-//exp:score"] if distribution == "marin-levanter" else ["//..."]
+    # Another lm-eval would need another table of its tasks.
+    table = tasks._read(lock().toolchain["lm-eval"])
+    monkeypatch.setattr(tasks, "_read", lambda version: table)
     space.write(PIPELINE)
     before = analysed(space.root, patterns=patterns).actions
     after = analysed(space.root, patterns=patterns, lock=Lock({**lock().toolchain, distribution: "0.0.1"})).actions

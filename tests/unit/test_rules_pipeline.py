@@ -22,7 +22,9 @@ DISTRIBUTIONS = (
     *("tokenizers", "transformers", "marin-levanter", "marin-haliax", "tensorstore", "jax", "jaxlib", "optax"),
     *("lm-eval", "datasets"),
 )
-LOCK = Lock({**dict.fromkeys(DISTRIBUTIONS, "1"), "marin-levanter": "0.2.227.dev40316220070"})
+LOCK = Lock(
+    {**dict.fromkeys(DISTRIBUTIONS, "1"), "marin-levanter": "0.2.227.dev40316220070", "lm-eval": "0.4.13"}
+)
 LOADS = """
 load("@marin//rules:data.bzl", "py_action", "raw_download", "tokenized", "tokenizer", "trained_tokenizer")
 load("@marin//rules:eval.bzl", "lm_eval")
@@ -95,7 +97,7 @@ def action(root: Path, build: str, target: str, **files: str) -> Action:
             "two components are named `a`",
         ),
         ('lm_eval(name = "t", checkpoint = ":m", tasks = [])', "name at least one task"),
-        ('lm_eval(name = "t", checkpoint = ":raw", tasks = ["x"])', "CheckpointInfo"),
+        ('lm_eval(name = "t", checkpoint = "f.py", tasks = ["piqa"])', "neither a training nor a tree"),
         ('lm_eval(name = "t", checkpoint = ":m", tasks = [{"nam": "x"}])', "no field `nam`"),
         ('lm_eval(name = "t", checkpoint = ":m", tasks = [{"name": "x", "num_fewshot": 0.5}])', "of type int"),
         ('lm_eval(name = "t", checkpoint = ":m", tasks = ["x", "x"])', "`task_alias`"),

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from marin_cas.tools.eval_tasks import load_tasks
-from marin_cas.tools.lm_eval import scores
+from marin_cas.tools.eval_data import Data
+from marin_cas.tools.eval_tasks import leaves, load_tasks, renamed
+from marin_cas.tools.lm_eval import model_folder, scores
 from marin_cas.worker.context import ToolError
 
 CHOICE = """
@@ -56,7 +57,7 @@ def task(name: str, **fields: Any) -> dict[str, Any]:
 
 def load(root: Path, *wanted: dict[str, Any], yaml: str | None = CHOICE, **data: Path) -> dict[str, Any]:
     definitions = folder(root / "definitions", t__yaml=yaml) if yaml else None
-    return load_tasks(wanted, definitions, data, root / "scratch")
+    return load_tasks(wanted, definitions, Data(data, {}), root / "scratch")
 
 
 def refused(root: Path, *wanted: dict[str, Any], yaml: str | None = CHOICE, **data: Path) -> ToolError:
@@ -95,7 +96,6 @@ def test_a_hub_dataset_is_refused_with_the_attribute_to_add(tmp_path: Path) -> N
 def test_unknown_tasks_groups_and_data(tmp_path: Path) -> None:
     questions = folder(tmp_path / "q", test__jsonl=ROWS)
     assert refused(tmp_path, task("chioce"), questions=questions).hint == "did you mean `choice`?"
-    assert "is a group" in refused(tmp_path, task("mmlu")).message
     error = refused(tmp_path, task("choice"), question=questions)
     assert "`questions/test.jsonl`" in error.message and error.hint == "did you mean `question`?"
     error = refused(tmp_path, task("choice"), questions=folder(tmp_path / "other", tset__jsonl=ROWS))
@@ -118,6 +118,128 @@ def test_unknown_tasks_groups_and_data(tmp_path: Path) -> None:
 def test_definitions_that_are_wrong(tmp_path: Path, yaml: str, message: str) -> None:
     questions = folder(tmp_path / "q", test__jsonl=ROWS)
     assert message in refused(tmp_path, task("choice"), yaml=yaml, questions=questions).message
+
+
+GROUP = """
+group: both
+task:
+  - choice
+  - task: choice
+    task_alias: again
+    description: "Think."
+aggregate_metric_list:
+  - metric: acc
+    weight_by_size: true
+"""
+
+
+def hub_repo(root: Path, configs: dict[str, dict[str, list[Any]]]) -> Path:
+    """A dataset as the Hub has it: rows by split by config, and a README that says which files are whose."""
+    lines = ["---", "configs:"]
+    for config, splits in configs.items():
+        lines += [f"- config_name: {config}", "  data_files:"]
+        for split, rows in splits.items():
+            folder(root / config, **{f"{split}__jsonl": rows})
+            lines += [f"  - split: {split}", f"    path: {config}/{split}.jsonl"]
+    (root / "README.md").write_text("\n".join([*lines, "---", ""]))
+    return root
+
+
+def test_a_bundled_task_reads_the_hub_dataset_that_was_downloaded(tmp_path: Path) -> None:
+    splits = {"train": ARC, "validation": ARC, "test": ARC}
+    repo = hub_repo(tmp_path / "arc", {"ARC-Easy": splits, "ARC-Challenge": {**splits, "test": ARC[:1]}})
+    data = Data({}, {"allenai/ai2_arc": repo})
+    loaded = load_tasks([task("arc_easy"), task("arc_challenge", num_fewshot=2)], None, data, tmp_path / "scratch")
+    assert [len(list(loaded[name].test_docs())) for name in ("arc_easy", "arc_challenge")] == [4, 1]
+    assert loaded["arc_challenge"].config.num_fewshot == 2
+
+
+def test_a_tag_stands_for_its_tasks(tmp_path: Path) -> None:
+    splits = {"train": ARC, "validation": ARC, "test": ARC}
+    repo = hub_repo(tmp_path / "arc", {"ARC-Easy": splits, "ARC-Challenge": splits})
+    loaded = load_tasks([task("ai2_arc")], None, Data({}, {"allenai/ai2_arc": repo}), tmp_path / "scratch")
+    assert sorted(loaded) == ["ai2_arc_arc_challenge", "ai2_arc_arc_easy"]
+
+
+MUSR = {"narrative": "Somebody did it.", "question": "Who?", "choices": "['A', 'B']", "answer_index": 1,
+        "answer_choice": "B"}  # fmt: skip
+
+
+def test_a_bundled_group_at_two_numbers_of_shots(tmp_path: Path) -> None:
+    splits = {name: [MUSR] * 2 for name in ("murder_mysteries", "object_placements", "team_allocation")}
+    data = Data({}, {"TAUR-Lab/MuSR": hub_repo(tmp_path / "musr", {"default": splits})})
+    both = [task("leaderboard_musr"), task("leaderboard_musr", num_fewshot=1, task_alias="lb_musr_1shot")]
+    loaded = load_tasks(both, None, data, tmp_path / "scratch")
+    assert {group.name: sorted(members) for group, members in loaded.items()} == {
+        "leaderboard_musr": [
+            "leaderboard_musr_murder_mysteries",
+            "leaderboard_musr_object_placements",
+            "leaderboard_musr_team_allocation",
+        ],
+        "lb_musr_1shot": [
+            "lb_musr_1shot_murder_mysteries",
+            "lb_musr_1shot_object_placements",
+            "lb_musr_1shot_team_allocation",
+        ],
+    }
+    assert {leaf.config.num_fewshot for leaf in leaves({"": list(loaded.values())[1]})} == {1}
+
+
+def test_a_group_of_the_workspace_with_a_changed_member(tmp_path: Path) -> None:
+    definitions = folder(tmp_path / "definitions", t__yaml=CHOICE, g__yaml=GROUP.replace("  - choice\n", ""))
+    data = Data({"questions": folder(tmp_path / "q", test__jsonl=ROWS)}, {})
+    loaded = load_tasks([task("both")], definitions, data, tmp_path / "scratch")
+    ((group, members),) = loaded.items()
+    assert group.config["aggregate_metric_list"][0]["weight_by_size"] is True
+    assert {name: leaf.config.description for name, leaf in members.items()} == {"both_choice": "Think."}
+
+
+@pytest.mark.parametrize(
+    ("name", "asked", "shown", "expected"),
+    [
+        ("mmlu_anatomy", "mmlu", "mmlu_5shot", "mmlu_anatomy_5shot"),
+        ("mmlu_stem", "mmlu", "mmlu", "mmlu_stem"),
+        ("bbh_cot_fewshot_navigate", "bbh_cot_fewshot", "bbh", "bbh_navigate"),
+        ("arc_easy", "ai2_arc", "arc", "arc_arc_easy"),
+    ],
+)
+def test_tasks_of_a_group_are_called_as_levanter_calls_them(name: str, asked: str, shown: str, expected: str) -> None:
+    assert renamed(name, asked, shown) == expected
+
+
+def test_code_that_a_model_writes_runs_only_when_allowed(tmp_path: Path) -> None:
+    questions = folder(tmp_path / "q", test__jsonl=ROWS)
+    yaml = CHOICE + "unsafe_code: true\n"
+    assert (
+        "runs code that the model writes" in refused(tmp_path, task("choice"), yaml=yaml, questions=questions).message
+    )
+    definitions = folder(tmp_path / "definitions", t__yaml=yaml)
+    data = Data({"questions": questions}, {})
+    assert load_tasks([task("choice")], definitions, data, tmp_path / "scratch", ["choice"])
+
+
+def test_a_model_is_found_in_the_folder_of_its_last_step(tmp_path: Path) -> None:
+    with pytest.raises(ToolError, match=r"no `config.json`"):
+        model_folder(tmp_path, discover=True)
+    for step in (9, 100, 20):
+        folder(tmp_path / "hf" / f"step-{step}", config__json="{}")
+    assert model_folder(tmp_path, discover=True) == tmp_path / "hf" / "step-100"
+    with pytest.raises(ToolError) as caught:
+        model_folder(tmp_path, discover=False)
+    assert "`step-100`" in (caught.value.hint or "")
+    folder(tmp_path, config__json="{}")
+    assert model_folder(tmp_path, discover=True) == tmp_path
+
+
+def test_scores_of_groups_have_their_members() -> None:
+    report = {
+        "results": {"g": {"acc,none": 0.5}, "a": {"acc,none": 0.25}, "b": {"acc,none": 0.75}},
+        "group_subtasks": {"g": ["a", "b"], "a": []},
+        "versions": {}, "n-samples": {}, "n-shot": {}, "higher_is_better": {},
+    }  # fmt: skip
+    found = scores(report)
+    assert found["groups"] == {"g": ["a", "b"]}
+    assert found["tasks"]["g"] == {"acc": 0.5}
 
 
 def test_scores_are_the_numbers_alone() -> None:
