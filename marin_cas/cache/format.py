@@ -33,7 +33,8 @@ _ELSEWHERE = "name another folder with `cache = ...` in `marin.toml`"
 # Without a number: what only a cache has, and what may lie in one before it holds anything.
 _MARKS = ("cas", "ac")
 _OURS = frozenset(
-    ("fp", "jax", "labels", "logs", "out", "refs", "scratch", "snapshot", "state.db", "synced", "tmp", "trees", "work")
+    ("epoch", "fp", "gc.lock", "gc.lock.turn", "jax", "labels", "logs", "out", "refs", "roots", "scratch", "size")
+    + ("snapshot", "state.db", "synced", "taints", "tmp", "trees", "verify", "work")
 )
 _HARMLESS = re.compile(r"\..*|README.*|CACHEDIR\.TAG|bug-.*|state\.db-.*|snapshot\..*|lost\+found", re.I | re.S)
 

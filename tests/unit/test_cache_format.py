@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -47,9 +48,13 @@ def test_a_cache_from_before_there_were_numbers_is_taken_over(tmp_path: Path) ->
 @pytest.mark.parametrize("left", [b"", b"\0" * 18, b"marin-ca", b"marin-cas cache 1\0"])
 def test_what_a_power_cut_leaves_of_the_number_is_written_again(tmp_path: Path, left: bytes) -> None:
     open_cache(tmp_path)
-    (tmp_path / "format").write_bytes(left)
-    open_cache(tmp_path)
-    assert (tmp_path / "format").read_text() == LINE
+    for name in ("ac", "cas"):
+        (tmp_path / "format").write_bytes(left)
+        shutil.rmtree(tmp_path / name, ignore_errors=True)
+        for other in ("roots/pins", "taints", "verify"):
+            (tmp_path / other).mkdir(parents=True, exist_ok=True)
+        open_cache(tmp_path)
+        assert (tmp_path / "format").read_text() == LINE
 
 
 def test_a_newer_cache_is_refused_before_anything_is_written(tmp_path: Path) -> None:
