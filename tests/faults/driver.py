@@ -18,6 +18,7 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -199,6 +200,8 @@ def _child(request: dict[str, Any], said: int, told: int) -> None:
         if request.get("trace"):
             with open(request["trace"], "wb") as file:
                 pickle.dump(watch.trace, file)
+    except BaseException:
+        traceback.print_exc()
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
