@@ -46,8 +46,9 @@ class Item:
     """One thing that goes: the bytes of a run (`holding`), folders (`leftover`), or blobs that nothing names.
 
     `why` is GARBAGE, AGE or SIZE. `again` are the CPU-seconds that stand for making it again, with what else is gone
-    then and must be made first. `blobs` are numbers in the plan's inventory, a tree before what it names; `tops` are
-    those of them that the run names directly. `bytes` are those that nothing else holds when all items before it went.
+    then and must be made first. `blobs` are numbers in the plan's inventory, a tree before what it names, that nothing
+    else holds when all items before it went; `bytes` is what they and copies of them take. `tops` are those that the
+    run names directly and that go with this or another item.
     """
 
     why: str
@@ -140,7 +141,7 @@ class _Planning:
             # Once more from the start, in the order in which they go: what each of them frees then.
             claims.counts[:] = start
             items = [item if item.leftover else self._let_go(claims, item.why, item.holding) for item in items]
-        items = [*([garbage] if garbage.blobs else []), *self._priced(items)]
+        items = [*([garbage] if garbage.blobs else []), *self._priced(items, claims)]
         freed = sum(item.bytes for item in items)
         limit = self.wanted.max_size
         lacking = max(0, size - freed - limit) if limit is not None else 0
@@ -206,10 +207,7 @@ class _Planning:
         return self._item(why, holding, blobs, claims.freed - before)
 
     def _item(self, why: str, holding: Holding | None, blobs: array[int], bytes_: int) -> Item:
-        named = holding.named if holding else ()
-        first = set(blobs[: len(named)])  # what it names directly is let go of before what is below that
-        tops = tuple(n for n in dict.fromkeys(named) if n in first)
-        return Item(why, bytes_ + self._copies_of(blobs), holding, blobs=blobs, tops=tops)
+        return Item(why, bytes_ + self._copies_of(blobs), holding, blobs=blobs)
 
     def _copies_of(self, blobs: array[int]) -> int:
         """The bytes of the copies that go with blobs."""
@@ -217,6 +215,11 @@ class _Planning:
             return 0
         found = [name for n in blobs for name in self.linked.get(n, ())]
         return sum(self._copied(name.removesuffix(".file"), name) for name in found)
+
+    def _tops(self, item: Item, claims: Claims) -> tuple[int, ...]:
+        files, kept, counts = self.nodes.files, claims.kept, claims.counts
+        named = dict.fromkeys(item.holding.named if item.holding else ())
+        return tuple(n for n in named if files[n] and not kept[n] and not counts[n])
 
     def _copied(self, hexed: str, name: str) -> int:
         n = self.nodes.known(bytes.fromhex(hexed))
@@ -286,12 +289,14 @@ class _Planning:
         makers = (self.inventory.makers.get(n) for n in holding.inputs)
         return tuple({at[id(maker)] for maker in makers if maker is not None and id(maker) in at})
 
-    def _priced(self, items: Sequence[Item]) -> Iterator[Item]:
-        """Those that free something, each with what making it again takes once all of them are gone."""
+    def _priced(self, items: Sequence[Item], claims: Claims) -> Iterator[Item]:
+        """Those that lose something, each with what making it again takes once all of them are gone."""
         holdings = [holding for holding in self.inventory.holdings if holding.kind != ATTEMPT]
         at = {id(holding): i for i, holding in enumerate(holdings)}
         candidates = [self._candidate(holding, free=False, gone=False, at=at) for holding in holdings]
-        items = [item for item in items if item.leftover is not None or item.blobs]
+        # What a run let go of another may have freed, and then both lose it.
+        items = [replace(item, tops=self._tops(item, claims)) for item in items]
+        items = [item for item in items if item.leftover is not None or item.blobs or item.tops]
         gone = {at[id(item.holding)] for item in items if id(item.holding) in at}
         gone |= {i for i, candidate in enumerate(candidates) if candidate.gone}
         for item in items:

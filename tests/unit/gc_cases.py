@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +24,14 @@ from marin_cas.tree.walk import blobs
 
 DAY = 86400.0
 NOTHING_IS_YOUNG = Wanted(grace_s=0.0)
+
+
+@contextmanager
+def folder() -> Iterator[Path]:
+    """In memory where that can be: each collection ends with a sync."""
+    memory = "/dev/shm" if os.path.isdir("/dev/shm") and os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(dir=memory) as name:
+        yield Path(name)
 
 
 class Farm:

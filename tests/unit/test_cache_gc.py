@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,14 +19,15 @@ from marin_cas.cache.verify import verify
 from marin_cas.digest import Digest
 from marin_cas.errors import EnvironmentProblem, IntegrityError
 from marin_cas.label import Label
-from tests.unit.gc_cases import DAY, NOTHING_IS_YOUNG, Farm, disk_bytes, names, sized
+from tests.unit.gc_cases import DAY, NOTHING_IS_YOUNG, Farm, disk_bytes, folder, names, sized
 
 TPU = {"device": "tpu", "variant": "v4-8", "cpu": 120.0}
 
 
 @pytest.fixture
-def farm(tmp_path: Path) -> Farm:
-    return Farm(open_cache(tmp_path / "cache"))
+def farm() -> Iterator[Farm]:
+    with folder() as path:
+        yield Farm(open_cache(path / "cache"))
 
 
 def text(size: int, what: str) -> str:
@@ -381,14 +383,15 @@ def test_dropping_a_result_removes_its_copy_and_the_links_to_it(farm: Farm) -> N
     assert farm.gc(sized(0))[0].items == ()
 
 
-def test_bytes_with_other_names_are_not_counted(farm: Farm, tmp_path: Path) -> None:
+def test_bytes_with_other_names_are_not_counted(farm: Farm) -> None:
     farm.result("a", {"f": text(100, "a")}, age_s=DAY)
     blob = farm.cache.store.path(Digest.of(text(100, "a").encode()))
     assert blob is not None
-    os.link(blob, tmp_path / "mine")
+    mine = farm.cache.root.parent / "mine"
+    os.link(blob, mine)
     made, done = farm.gc(sized(0))
     assert done.freed == made.freed == farm.made["a"].outputs["out"].digest.size
-    assert (tmp_path / "mine").read_text() == text(100, "a")
+    assert mine.read_text() == text(100, "a")
 
 
 def test_large_logs_and_reports_go_with_the_bytes(farm: Farm) -> None:
