@@ -32,10 +32,9 @@ _LINE = re.compile(rb"marin-cas cache (\d{1,9})\n")
 _ELSEWHERE = "name another folder with `cache = ...` in `marin.toml`"
 # Without a number: what only a cache has, and what may lie in one before it holds anything.
 _MARKS = ("cas", "ac")
-_OURS = frozenset(
-    ("epoch", "fp", "gc.lock", "gc.lock.turn", "jax", "labels", "logs", "out", "refs", "roots", "scratch", "size")
-    + ("snapshot", "state.db", "synced", "taints", "tmp", "trees", "verify", "work")
-)
+_RECORDS = ("epoch", "fp", "labels", "refs", "roots", "size", "synced", "taints")
+_LAID_OUT = ("jax", "logs", "out", "scratch", "tmp", "trees", "work")
+_OURS = frozenset((*_RECORDS, *_LAID_OUT, "gc.lock", "gc.lock.turn", "snapshot", "state.db", "verify"))
 _HARMLESS = re.compile(r"\..*|README.*|CACHEDIR\.TAG|bug-.*|state\.db-.*|snapshot\..*|lost\+found", re.I | re.S)
 
 
