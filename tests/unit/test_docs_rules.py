@@ -23,12 +23,14 @@ ROOT = Path(__file__).parents[2]
 
 # The rule that the experiment of this workspace has no use for, and a training with exports.
 MORE = """
-load("@marin//rules:data.bzl", "raw_download", "tokenized", "tokenizer")
+load("@marin//rules:data.bzl", "hf_download", "pretokenized", "raw_download", "tokenized", "tokenizer")
 load("@marin//rules:eval.bzl", "eval_suite")
 load("@marin//rules:models.bzl", "adam", "llama_nano")
 load("@marin//rules:train.bzl", "train_lm")
 
 raw_download(name = "raw", function = "f.py:f")
+hf_download(name = "fetched", hf_id = "a/b", revision = "main")
+pretokenized(name = "ready", repo_id = "a/b", tokenizer = ":tokenizer")
 tokenizer(name = "tokenizer", files = ":raw")
 tokenized(name = "tokens", raw = ":raw", glob = "*", tokenizer = ":tokenizer")
 train_lm(
