@@ -107,6 +107,10 @@ def folder() -> Iterator[Path]:
         yield Path(name)
 
 
+def at_least(what: str, value: float, limit: float, unit: str = "x") -> None:
+    print(f"  {what}: {value:.2f} {unit} (at least {limit:g} {unit}) {'ok' if value >= limit else 'UNDER'}", flush=True)
+
+
 def verdict(what: str, value: float, limit: float, unit: str = "s") -> None:
     """`value` may be up to `limit`."""
     print(f"  {what}: {value:.3f} {unit} (limit {limit:g} {unit}) {'ok' if value <= limit else 'OVER'}", flush=True)
