@@ -185,6 +185,7 @@ class _Planning:
                 by_reason.setdefault(reason, set()).update(holding.named)
         if inventory.pinned:
             by_reason.setdefault("pinned blobs", set()).update(inventory.pinned)
+        by_reason["records of results: recipes, versions, logs"] = set(inventory.records)
         held = {reason: self.nodes.bytes_at(tops) for reason, tops in by_reason.items()}
         yield from sorted(held.items(), key=lambda each: (-each[1], each[0]))[:_HOLDERS]
 

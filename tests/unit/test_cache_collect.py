@@ -123,7 +123,7 @@ def told(made: Plan) -> list[tuple[object, ...]]:
     ]
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(stories)
 def test_it_frees_what_it_said_and_nothing_protected(story: Story) -> None:
     with farms() as farm:
@@ -177,7 +177,7 @@ def spoil(path: Path, how: str, other: Path) -> None:
         database.close()
 
 
-@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=max(25, settings().max_examples // 3), suppress_health_check=[HealthCheck.too_slow])
 @given(stories, st.sampled_from(["absent", "noise", "cut", "another's", "bodies", "moved", "dropped"]))
 def test_whatever_is_in_state_db_the_plan_is_the_same(story: Story, how: str) -> None:
     with pytest.MonkeyPatch.context() as patch, farms() as farm, farms() as other:
