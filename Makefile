@@ -24,7 +24,7 @@ test-slow: setup
 	$(PYTEST) -m slow
 
 campaign: setup
-	MARIN_TEST_CAMPAIGN=1 $(PYTEST) --timeout 3600
+	MARIN_TEST_CAMPAIGN=1 $(PYTEST) --dist load --timeout 3600
 
 bench: setup
 	.venv/bin/python benchmarks/run.py

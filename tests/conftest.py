@@ -9,7 +9,7 @@ import pytest
 from hypothesis import is_hypothesis_test, settings
 
 settings.register_profile("ci", deadline=None, max_examples=60, stateful_step_count=30)
-settings.register_profile("campaign", deadline=None, max_examples=1500, stateful_step_count=100)
+settings.register_profile("campaign", deadline=None, max_examples=800, stateful_step_count=100)
 CAMPAIGN = bool(os.environ.get("MARIN_TEST_CAMPAIGN"))
 settings.load_profile("campaign" if CAMPAIGN else "ci")
 

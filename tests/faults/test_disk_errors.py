@@ -52,6 +52,7 @@ def fail_everywhere(
         try:
             recovered()
         except BaseException:
+            totals.add(what, listed=-(-n // step), fired=fired, losses=1)
             print(f"{what} at {n}: {ended.fired}\n{ended.err}")
             raise
         n += step

@@ -83,6 +83,7 @@ def kill_everywhere(
         try:
             recovered()
         except BaseException:
+            totals.add("kill -9", listed=len(listed), fired=len(fired), losses=1)
             print(f"killed {phase} call {n} of {role}: {name} {kind}")
             raise
     assert fired == set(listed)
