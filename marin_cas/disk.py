@@ -24,8 +24,8 @@ _NO_CLONE = {errno.EOPNOTSUPP, errno.ENOTTY, errno.EXDEV, errno.EINVAL, errno.EN
 _NO_COPY_RANGE = {errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EPERM}
 
 _WHY = {
-    errno.ENOSPC: ("the disk is full", "free some space (`marin clean` removes what can be made again), and repeat it"),
-    errno.EDQUOT: ("your disk quota is used up", "free some space (`marin clean` removes what can be made again)"),
+    errno.ENOSPC: ("the disk is full", "free some space (`marin cache gc` deletes what nothing needs), and repeat it"),
+    errno.EDQUOT: ("your disk quota is used up", "free some space (`marin cache gc` deletes what nothing needs)"),
     errno.EFBIG: ("the file would be larger than is allowed here", "raise the limit on file sizes (`ulimit -f`)"),
     errno.EIO: ("the disk reported an input/output error", "look at `dmesg` and at the disk's health"),
     errno.EROFS: ("the file system is read-only", "choose a writable folder with `cache = ...` in `marin.toml`"),
