@@ -186,3 +186,19 @@ def test_inode_numbers_of_64_bits(tmp_path: Path) -> None:
     cache.remember("f", Big(), Digest.of(b"text"), OLD_NS)  # type: ignore[arg-type]
     cache.close()
     assert StatCache(tmp_path / "state.db").digest_of("f", Big()) == Digest.of(b"text")  # type: ignore[arg-type]
+
+
+def test_many_at_once_are_what_each_is(tmp_path: Path) -> None:
+    looks, cache = [], StatCache(tmp_path / "state.db")
+    for n in range(1_200):
+        (tmp_path / f"{n}").write_bytes(b"%d" % n)
+        looks.append((tmp_path / f"{n}").stat())
+        if n % 3:
+            cache.remember("", looks[-1], Digest.of(b"%d" % n), OLD_NS)
+        if n == 600:
+            cache.flush()  # some are in the database, some only learnt
+    (tmp_path / "4").write_bytes(b"another")
+    looks[4] = (tmp_path / "4").stat()
+    answers = cache.digests_of(looks)
+    assert answers == [cache.digest_of("", st) for st in looks]
+    assert answers == [Digest.of(b"%d" % n) if n % 3 and n != 4 else None for n in range(1_200)]

@@ -214,6 +214,46 @@ def test_output_on_another_file_system_is_copied(tmp_path: Path) -> None:
     assert not (tmp_path / "f").exists()
 
 
+@pytest.mark.parametrize("far", [False, True])
+def test_many_files_of_a_folder_at_once(tmp_path: Path, far: bool) -> None:
+    class Far(Disk):
+        def rename(self, source: object, path: object) -> None:
+            if Path(str(source)).parent == tmp_path / "d":
+                raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), str(source))
+            super().rename(str(source), str(path))
+
+    store = LocalStore(tmp_path / "cas", Far() if far else Disk())
+    there = store.put(b"3")
+    (tmp_path / "d").mkdir()
+    names = [f"{n}" for n in range(200)]
+    for n, name in enumerate(names):
+        (tmp_path / "d" / name).write_bytes(b"%d" % (n % 150))  # the last 50 are the first once more
+        (tmp_path / "d" / name).chmod(0o750 if n % 7 == 0 else 0o640)
+    (tmp_path / "d/0").unlink()
+    os.link(tmp_path / "d/7", tmp_path / "d/0")
+    os.link(tmp_path / "d/8", tmp_path / "outside")
+    kept = store.put_files(os.fspath(tmp_path / "d"), names)
+    assert kept == [(Digest.of(b"%d" % (n % 150 or (0 if n else 7))), n % 7 == 0) for n in range(200)]
+    assert not os.listdir(tmp_path / "d")
+    for digest, executable in kept:
+        path = store.path(digest, executable)
+        assert path is not None and stat.S_IMODE(path.stat().st_mode) == (0o555 if executable else 0o444)
+        assert path.stat().st_nlink == 1
+    assert store.read(there) == b"3"
+    assert stat.S_IMODE((tmp_path / "outside").stat().st_mode) == 0o640
+    assert_consistent(tmp_path / "cas")
+
+
+def test_who_writes_to_a_file_that_was_taken_breaks_its_seal(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path / "cas")
+    (tmp_path / "f").write_bytes(b"right")
+    with (tmp_path / "f").open("r+b") as kept_open:
+        digest = store.put_file(tmp_path / "f", move=True)
+        kept_open.write(b"wrong")
+    with pytest.raises(IntegrityError, match=digest.short):
+        store.path(digest)
+
+
 def test_file_size_limit_is_one_message(tmp_path: Path) -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
