@@ -220,6 +220,13 @@ def test_the_recipes_do_what_they_say(reader: Reader):
     reader.read("docs/recipes.md")
 
 
+@pytest.mark.parametrize("page", ["training", "memory", "evaluation"])
+def test_the_pages_about_models_do_what_they_say(reader: Reader, page: str):
+    reader.read(f"docs/{page}.md")
+    code, printed = reader._run("marin query //exp:all", reader.roots["clone"])
+    assert code == 0, printed
+
+
 def test_the_example_of_a_rule_works(reader: Reader):
     for page in ("README.md", "docs/build-files.md"):
         for block in blocks(page):
