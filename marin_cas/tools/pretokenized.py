@@ -12,7 +12,8 @@ from typing import Any
 
 from marin_cas.tools.fetching import Remote, fetch
 from marin_cas.tools.hub import Hub, HubFile, Repo
-from marin_cas.tools.tokenize import check_tokenizer_folder, tokenizer_identity, unigram_entropy
+from marin_cas.tools.tokenize import unigram_entropy
+from marin_cas.tools.tokenizer_folder import check_tokenizer_folder, tokenizer_identity
 from marin_cas.worker.context import ToolContext, ToolError
 
 REVISION = 1

@@ -12,13 +12,11 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-from marin_cas.digest import Digest
-from marin_cas.encoding import encode
 from marin_cas.tools.documents import DocumentFile, Piece, find_files, read_pieces
 from marin_cas.tools.encoder import Crew, Encoded, crew
+from marin_cas.tools.tokenizer_folder import check_tokenizer_folder, load_tokenizer_folder, tokenizer_identity
 from marin_cas.worker.context import ToolContext, ToolError
 
 REVISION = 1
@@ -124,31 +122,3 @@ def unigram_entropy(counts: list[int]) -> float:
     """Nats a token when each is drawn by itself with its frequency: what a model must beat to have learned anything."""
     total = sum(counts)
     return -math.fsum(n / total * math.log(n / total) for n in counts if n) if total else 0.0
-
-
-def tokenizer_identity(folder: Path) -> str:
-    """A digest of the files of a tokenizer folder, the same wherever the folder lies."""
-    files = sorted((p for p in folder.rglob("*") if p.is_file()), key=lambda p: os.fsencode(p.relative_to(folder)))
-    return Digest.of(encode([[p.relative_to(folder).as_posix(), p.read_bytes()] for p in files])).hex
-
-
-def check_tokenizer_folder(folder: Path) -> None:
-    """ToolError when a file that a tokenizer folder has is not there."""
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        if not (folder / name).is_file():
-            there = ", ".join(f"`{p.name}`" for p in sorted(folder.iterdir())[:8]) or "nothing"
-            raise ToolError(
-                f"the input `tokenizer` is not a tokenizer folder: it has no `{name}`",
-                hint=f"it holds {there}; a Hugging Face tokenizer folder has tokenizer.json and tokenizer_config.json",
-            )
-
-
-def load_tokenizer_folder(folder: Path):
-    """Levanter's tokenizer from a folder. ToolError when the folder is not one."""
-    check_tokenizer_folder(folder)
-    from levanter.tokenizers import load_tokenizer
-
-    try:
-        return load_tokenizer(str(folder))
-    except Exception as error:  # the libraries raise bare Exceptions for a file that does not parse
-        raise ToolError(f"the input `tokenizer` is not a tokenizer folder: {error}") from None

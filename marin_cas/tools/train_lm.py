@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from marin_cas.tools import levanter_rolling as rolling
 from marin_cas.tools.eval_data import eval_environment
 from marin_cas.tools.levanter_inputs import check_components, check_limits, read_components
-from marin_cas.tools.tokenize import tokenizer_identity
+from marin_cas.tools.tokenizer_folder import tokenizer_identity
 from marin_cas.worker.context import ToolContext, ToolError
 
 if TYPE_CHECKING:

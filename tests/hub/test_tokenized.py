@@ -234,7 +234,7 @@ def test_a_cache_of_another_tokenizer(take, cache: dict[str, bytes], tmp_path_fa
 
 def test_a_cache_may_lie_deeper_and_keeps_what_it_says(take, cache: dict[str, bytes], tokenizer: Path) -> None:
     from marin_cas.tools.levanter_inputs import read_components
-    from marin_cas.tools.tokenize import tokenizer_identity
+    from marin_cas.tools.tokenizer_folder import tokenizer_identity
 
     there = edited(cache, LEDGER, metadata__preprocessor_metadata__tokenizer="meta-llama/x", field_counts={})
     out = take({**there, "train/part-0/x": b"1"}, at="llama3/", folder="llama3/")

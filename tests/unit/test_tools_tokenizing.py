@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from marin_cas.tools import documents as documents_module
-from marin_cas.tools import tokenize, trained_tokenizer
+from marin_cas.tools import tokenize, tokenizer_folder, trained_tokenizer
 from marin_cas.tools.encoder import Encoded, Encoder
 from marin_cas.worker.context import ToolContext, ToolError
 
@@ -148,7 +148,7 @@ def test_a_cache_is_the_same_bytes_wherever_and_in_whatever_batches(
     again = tokenized(tmp_path, elsewhere / "d", elsewhere / "t")
     assert tree(again) == tree(cache)
     ledger = json.loads((cache / "train/shard_ledger.json").read_text())
-    assert ledger["metadata"]["preprocessor_metadata"]["tokenizer"] == tokenize.tokenizer_identity(tokenizer)
+    assert ledger["metadata"]["preprocessor_metadata"]["tokenizer"] == tokenizer_folder.tokenizer_identity(tokenizer)
     assert not any(str(root).encode() in data for data in tree(cache).values() for root in (documents, tokenizer))
 
 
@@ -192,7 +192,7 @@ def test_a_levanter_that_tokenizes_otherwise_is_refused(
 
 def test_another_tokenizer_shows_in_the_cache(tmp_path: Path, documents: Path, tokenizer: Path, cache: Path) -> None:
     other = train(tmp_path / "t", documents, vocab_size=299)
-    assert tokenize.tokenizer_identity(other) != tokenize.tokenizer_identity(tokenizer)
+    assert tokenizer_folder.tokenizer_identity(other) != tokenizer_folder.tokenizer_identity(tokenizer)
     assert tree(tokenized(tmp_path / "c", documents, other)) != tree(cache)
 
 

@@ -144,8 +144,11 @@ def test_a_failure_shows_its_log_but_no_traceback() -> None:
 def test_resources_in_words() -> None:
     assert dryrun.resources(Resources(cpu=2, ram=4 << 30)) == "2 cpu, 4.0 GiB"
     assert dryrun.resources(Resources(device="gpu", variant="H100", count=8)) == "gpu H100 x8"
-    assert dryrun.resources(Resources(device="tpu", variant="v4-128", slice_count=2)) == "tpu v4-128 x2"
-    assert dryrun.resources(Resources(device="tpu", variant="v4-128")) == "tpu v4-128"
+    assert (
+        dryrun.resources(Resources(device="tpu", variant="v4-128", slice_count=2))
+        == "tpu v4-128 x2: 32 hosts, 128 chips"
+    )
+    assert dryrun.resources(Resources(device="tpu", variant="v4-128")) == "tpu v4-128: 16 hosts, 64 chips"
 
 
 def test_the_trace_puts_what_overlaps_on_different_lanes() -> None:
