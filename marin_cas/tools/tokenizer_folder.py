@@ -1,4 +1,4 @@
-"""A tokenizer as a folder of Hugging Face's files: what it is, by content, and that it is one. Imports nothing heavy."""
+"""A tokenizer as a folder of Hugging Face's files: what it is, by content, and that it is one. Light to import."""
 
 from __future__ import annotations
 
