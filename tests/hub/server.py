@@ -73,11 +73,11 @@ class Repo:
     refs: dict[str, str] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
 
-    def commit(self, files: Mapping[str, Content], branch: str = "main") -> str:
-        """A commit with just these files, where `branch` is from now on."""
+    def commit(self, files: Mapping[str, Content], branch: str = "main", sha: str = "") -> str:
+        """A commit with just these files, where `branch` is from now on; with `sha` it is called so."""
         made = {path: File.of(content) for path, content in files.items()}
         names = json.dumps([self.type, self.id, len(self.commits), {p: f.oid for p, f in sorted(made.items())}])
-        sha = hashlib.sha1(names.encode()).hexdigest()
+        sha = sha or hashlib.sha1(names.encode()).hexdigest()
         self.commits[sha] = made
         self.refs[branch] = sha
         return sha

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,8 +14,9 @@ from typing import Any
 import pytest
 
 from marin_cas.lang.values import IDENTITY
+from tests.hub.server import Hub
 from tests.identity.check import BYTES, CONDITIONS, KEY, WORKER, Check, Finding
-from tests.identity.pipeline import FILES, PIPELINE, TRAIN
+from tests.identity.pipeline import COMMIT, FILES, PIPELINE, TRAIN
 from tests.identity.space import LOADS, Declared, Space, all_rules
 from tests.identity.table import CASES, SECRET, SUPPORT, Other, implicit
 
@@ -52,24 +54,39 @@ def check_of(folder: Path, **more: Any) -> Check:
 
     They share no compilation cache: what one core compiles is to be compared too.
     """
-    files, loads = more.pop("files", FILES), more.pop("loads", LOADS)
+    files, loads, env = more.pop("files", FILES), more.pop("loads", LOADS), more.pop("env", {})
     return Check(
-        Space(folder / "declared", files, loads),
-        Space(folder / "changed" / "deeper", files, loads, ONE_CORE, {SECRET: CANARY}),
+        Space(folder / "declared", files, loads, env=env),
+        Space(folder / "changed" / "deeper", files, loads, ONE_CORE, {**env, SECRET: CANARY}),
         **more,
     )
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
+    """Has what the pipeline downloads; the cache there is what this pipeline makes itself."""
+    space = Space(tmp_path_factory.mktemp("upstream") / "w", FILES)
+    space.write(PIPELINE)
+    space.build("//exp:web")
+    cache = space.root / "cache" / "out" / "exp" / "web"
+    files = {p.relative_to(cache).as_posix(): p.read_bytes() for p in cache.rglob("*") if p.is_file()}
+    with Hub() as running:
+        running.repo("me/words").commit({"a.jsonl": b'{"text": "a word"}\n', "b.txt": b"no"}, sha=COMMIT)
+        running.repo("me/cache").commit(files, sha=COMMIT)
+        yield running
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory, hub: Hub) -> Built:
     """The whole pipeline, built as declared on all cores, and with all that bears no identity changed on one."""
     reordered = {"train": Other('{":code": 0.3, ":web": 0.7}')}
     check = check_of(
         tmp_path_factory.mktemp("identity"),
         targets=[*PIPELINE, *WIDER],
         free={t.name: {**CASES[t.rule].free, **(reordered if t is MIX else {})} for t in PIPELINE},
-        roots=["//exp:score"],
+        roots=["//exp:score", "//exp:fetched", "//exp:made"],
         more=["//exp:wide_model"],
+        env=hub.environ(),
         opaque={"train_lm": frozenset({"native"})},  # its file names are random
     )
     declared, changed = check.build()
