@@ -7,24 +7,37 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from marin_cas.reasons import Change
 from marin_cas.recipe import Input, Pending, Recipe
 
 ABSENT = "(absent)"
 _LONGEST = 200
+# The tool that runs users' functions, whose own parameters are a parameter of it.
+_FUNCTION, _OWN = "function", "params.params"
 _SECTIONS = ("tool", "revision", "version", "params", "inputs", "outputs", "env", "toolchain")
 
 
 def diff(before: Recipe | Mapping[str, object], after: Recipe | Mapping[str, object]) -> tuple[Change, ...]:
-    """Every differing value, in the order of a recipe's sections and then by path."""
+    """Every differing value, in the order of a recipe's sections and then by path.
+
+    A parameter of a user's function has the path that its target says: `params.x`.
+    """
     old, new = _fields(before), _fields(after)
     order = dict.fromkeys([*(s for s in _SECTIONS if s in old or s in new), *sorted(old.keys() | new.keys())])
-    return tuple(
+    changes = [
         change
         for section in order
         for change in _changes(section, old.get(section, _Nothing), new.get(section, _Nothing))
-    )
+    ]
+    if old.get("tool") == new.get("tool") == _FUNCTION:
+        return tuple(replace(change, path=_as_declared(change.path)) for change in changes)
+    return tuple(changes)
+
+
+def _as_declared(path: str) -> str:
+    return path.removeprefix("params.") if path.startswith(_OWN) else path
 
 
 class _Nothing:

@@ -199,16 +199,21 @@ def _summary(plan: Plan, metrics: MetricsFile, steps: int) -> dict[str, Any]:
     }
 
 
+def check_exported(exports: tuple[int, ...], steps: int) -> None:
+    """ToolError when the data ended, after so many steps, before all exports were made."""
+    for step in exports:
+        if step > steps:
+            raise ToolError(
+                f"the data was used up after step {steps}, before the export of step {step}",
+                hint="give the training more data or fewer steps, or let the mixture begin again (`stop_strategy`)",
+            )
+
+
 def _publish(ctx: ToolContext, plan: Plan, steps: int, metrics: Path) -> None:
     """From scratch into the outputs. A kill from here on costs what came after the rolling checkpoint before."""
     if steps < plan.steps:
         _log.warning("the data was used up after step %d of %d", steps, plan.steps)
-        for step in plan.exports:
-            if step > steps:
-                raise ToolError(
-                    f"the data was used up after step {steps}, before the export of step {step}",
-                    hint="give the training more data or fewer steps, or let the mixture begin again (`stop_strategy`)",
-                )
+    check_exported(plan.exports, steps)
     for step in plan.exports:
         # Copied: an older checkpoint is of use only as long as the exports before it are there.
         rolling.copy(plan.export_folder(step), ctx.outputs[f"hf.{step}"])
