@@ -70,7 +70,7 @@ def ask(needs: Iterable[Need]) -> Resolution:
     if len(found.answers) + len(found.problems) != len(wanted):
         raise EnvironmentProblem(
             f"the program that resolves ended with {process.returncode}",
-            hint="it said why above; is `huggingface-hub` installed? (`pip install 'marin-cas[hub]'`)",
+            hint="it said why above; what it has found out so far is lost: run it again",
         )
     return found
 

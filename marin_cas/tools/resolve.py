@@ -33,6 +33,9 @@ def main() -> None:
             told["answer"] = answer(hub, urls, kind, name)
         except ToolError as error:
             told |= {"error": error.message, "hint": error.hint}
+        except ImportError as error:
+            hint = "`pip install 'marin-cas[hub,gcs,s3]'`"
+            told |= {"error": f"`{error.name}` is not installed, and it takes that to ask", "hint": hint}
         print(json.dumps(told), flush=True)  # noqa: T201
 
 
@@ -79,4 +82,7 @@ def say(text: str) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(130)  # whoever started it says so

@@ -149,7 +149,7 @@ def _file_system(scheme: str) -> Any:
         return fsspec.filesystem(scheme, **options)
     except ImportError:
         raise ToolError(
-            f"`{scheme}://` needs `{distribution}`, which is not installed",
+            f"`{scheme}://` needs `{distribution}`, which is not installed here",
             hint=f"`pip install 'marin-cas[{extra}]'`",
             environment=True,
         ) from None

@@ -149,3 +149,13 @@ def test_who_gets_a_redrawn_display(terminal: bool, environ: dict[str, str], ric
 def test_a_pipe_gets_plain_lines() -> None:
     assert isinstance(progress("plain"), Plain)
     assert isinstance(progress("none"), Silent)
+
+
+def test_bytes_are_shown_as_sizes() -> None:
+    state = State()
+    state.apply(Event(events.ACTION_STARTED, 1.0, {"label": "//a:b", "rule": "hf_download"}))
+    told = {"label": "//a:b", "done": 1_600_000, "total": 5_000_000_000, "unit": "bytes", "fields": {"files": 2}}
+    state.apply(Event(events.PROGRESS, 2.0, told))
+    assert state.running["//a:b"].how_far() == "1.5 MiB of 4.7 GiB, files 2"
+    state.apply(Event(events.PROGRESS, 3.0, {**told, "total": None, "fields": {}}))
+    assert state.running["//a:b"].how_far() == "1.5 MiB"
