@@ -21,8 +21,10 @@ OWNED = {
     "initialize_from": "use the attribute `init_from`",
     "load_checkpoint": "a training resumes by itself",
     "load_checkpoint_path": "a training resumes by itself; to start from another's weights use `init_from`",
-    "tracker": "metrics are an output of the target",
-    "wandb": "metrics are an output of the target",
+    "tracker": "metrics are an output of the target, and Weights & Biases has `wandb_project`",
+    "wandb": "use the attributes `wandb_project` and `wandb_group`",
+    "id": "use the attribute `run_id`",
+    "mesh": "use the attribute `tensor_parallel_size`",
     "require_accelerator": "use the attribute `resources`",
     "distributed": "use the attribute `resources`",
 }

@@ -193,3 +193,33 @@ def test_every_analysed_target_says_what_it_trained_on_and_how_long(tmp_path: Pa
     assert (found["steps"], found["tokens"], found["export_every"]) == (6, 96, 2)
     assert list(found["exports"]) == ["2", "4"]
     assert found["optimizer"]["type"] == "adam"
+
+
+HELD = 'tokenized(name = "{name}", {source}, tokenizer = ":tok", validation = True{more})\n'
+
+
+@pytest.mark.parametrize(
+    ("source", "more"),
+    [
+        ('raw = ":raw", glob = "a.jsonl"', ""),
+        ('raw = ":raw", glob = "a.jsonl"', ', sample_count = 5, text_key = "other"'),
+        ('raw = ":again", glob = "a.jsonl"', ""),
+    ],
+)
+def test_a_validation_set_that_is_also_trained_on(tmp_path: Path, source: str, more: str) -> None:
+    again = 'raw_download(name = "again", function = "f.py:make")\n'
+    build = again + HELD.format(name="held", source=source, more=more)
+    for use in (
+        'mixture(name = "m", train = {":a": 1}, validation = [":held"])\n',
+        train(datasets='{":a": 1}', validation='[":held"]'),
+        train(validation='[":held"]'),
+    ):
+        message = refusal(tmp_path, build + use)
+        assert "the validation set `//:held` is also trained on: `//:a` is made from the same documents" in message
+
+
+def test_other_documents_or_a_weight_of_nothing_are_held_out(tmp_path: Path) -> None:
+    build = HELD.format(name="held", source='raw = ":raw", glob = "held.jsonl"', more="")
+    made(tmp_path / "1", build + train(datasets='{":a": 1}', validation='[":held"]'))
+    build = HELD.format(name="held", source='raw = ":raw", glob = "a.jsonl"', more="")
+    made(tmp_path / "2", build + train(datasets='{":a": 0, ":b": 1}', validation='[":held"]'))
