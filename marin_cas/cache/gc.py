@@ -27,6 +27,8 @@ GARBAGE, AGE, SIZE = "garbage", "age", "size"
 DAY_S = 86400.0
 # A use within a second of an earlier one is not noted.
 _LAG_S = 1.0
+# So long at most takes a run between storing its first output and publishing.
+_STORING_S = 6 * 3600.0
 _HOLDERS = 5
 
 
@@ -65,9 +67,9 @@ class Plan:
     """`size` is what the cache has now, `freed` what the items give back. `lacking`: so much more than `max_size` would
     be left; then `holders` are the largest that hold it. `young`: bytes that would go, were they not used within the
     grace time. `absent` are workspaces that cannot be found now: their roots count. `cutoff` (ns, the file system's
-    clock) is when the grace time began, `before` the moment since which a blob counts as used: not after the first of
-    the runs that are under way began. `copied` are inodes of blobs, each with the number of its names in copies that
-    go too."""
+    clock) is when the grace time began, `before` the moment since which a blob counts as used: while somebody builds,
+    not after the first of these runs began, as far as they may have stored something since. `copied` are inodes of
+    blobs, each with the number of its names in copies that go too."""
 
     wanted: Wanted
     items: tuple[Item, ...]
@@ -107,9 +109,10 @@ class _Planning:
                 hint="`marin cache verify --repair` removes it, then collect again",
             )
         self.cutoff = cutoff = int((now - wanted.grace_s) * 1e9)
-        # What a run that is under way has put into the store, nothing names yet.
-        oldest = inventory.oldest_lease
-        self.before = cutoff if oldest is None else min(cutoff, oldest)
+        self.before = cutoff
+        if inventory.oldest_lease is not None:
+            # What a run that is under way has stored, nothing names before it is published.
+            self.before = min(cutoff, max(inventory.oldest_lease, int((now - _STORING_S) * 1e9)))
         self.used_before = now - wanted.grace_s - min(_LAG_S, wanted.grace_s)
         self.copies = Copies.of(cache.root)
         self.linked: dict[int, list[str]] = {}  # copies that go with their blob only

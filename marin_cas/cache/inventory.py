@@ -200,10 +200,18 @@ class _Taking:
                 if hexed in inventory.kept:
                     self.below.update(run.result.producer_keys)
         if standing.lease is not None and self.cache.actions.in_use(hexed) is not None:
-            inventory.leased[hexed] = read.inputs
+            inventory.leased[hexed] = (*read.inputs, *self._reads(hexed))
             began = int((self._time(hexed, standing.lease.n) or 0.0) * 1e9)
             oldest = inventory.oldest_lease
             inventory.oldest_lease = began if oldest is None else min(oldest, began)
+
+    def _reads(self, hexed: str) -> Iterator[int]:
+        """What runs of a key that are under way read, by the recipes in their work folders: the store has none yet."""
+        folder = f"{self.cache.root}/work/{hexed}"
+        with suppress(OSError):
+            for fence in os.listdir(folder):
+                with suppress(OSError), open(f"{folder}/{fence}/recipe", "rb") as file:
+                    yield from _Recipe.of(file.read(), self.nodes).inputs
 
     def _time(self, hexed: str, n: int) -> float | None:
         with suppress(OSError):
@@ -261,10 +269,15 @@ class _Recipe:
             size = os.stat(f"{store.root}/{hexed[:2]}/{hexed}").st_size
             nodes.number(Digest(bytes.fromhex(hexed), size))
             record = store.read(Digest(bytes.fromhex(hexed), size))
-            recipe = None if record is None else Recipe.parse(record)
-        except (OSError, EncodingError, IntegrityError):
+        except (OSError, IntegrityError):
             return cls()
-        if recipe is None:
+        return cls() if record is None else cls.of(record, nodes)
+
+    @classmethod
+    def of(cls, record: bytes, nodes: Nodes) -> _Recipe:
+        try:
+            recipe = Recipe.parse(record)
+        except EncodingError:
             return cls()
         inputs = [source for source in recipe.inputs.values() if isinstance(source, Input)]
         return cls(

@@ -64,14 +64,15 @@ def _copies(cache: Cache, inventory: Inventory, copies: Copies, before: int) -> 
 
 def _rooms(cache: Cache, inventory: Inventory, before: int) -> list[Leftover]:
     found: list[Leftover] = []
+    labels = {holding.key: holding.label for holding in inventory.holdings}
     for room in (WORK, SCRATCH):
         for key in _names(f"{cache.root}/{room}"):
             path = f"{cache.root}/{room}/{key}"
             served = inventory.served.get(key)
             changed = folder_time(path)
             young = changed >= before or (len(key) == 64 and cache.actions.in_use(key) is not None)
-            label = next((h.label for h in inventory.holdings if h.key == key and h.label), key[:12])
-            valued = room == SCRATCH and served is None and len(key) == 64
+            label = labels.get(key) or key[:12]
+            valued = room == SCRATCH and (served is None or served.hollow) and len(key) == 64
             held = _held_s(cache, key, changed / 1e9) if valued else 0.0
             found.append(Leftover(room, path, label, lone_bytes(path), changed / 1e9, young, held, valued))
     return found

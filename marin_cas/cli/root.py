@@ -22,7 +22,7 @@ COMMANDS = {
     "logs": ("logs", "Print the log of a target's last run."),
     "lock": ("lock", "Write marin.lock: the library versions that keys hold."),
     "info": ("info", "Show the workspace, its configuration and this machine."),
-    "cache": ("cache", "Look into the store: ls, stat, cat, verify."),
+    "cache": ("cache", "Look into the store and decide about it: ls, stat, gc, pin, taint, verify."),
     "clean": ("clean", "Remove output links and left-over work folders."),
     "version": ("version", "Print the version."),
     "help": ("help", "Explain a command, the configuration, patterns or exit codes."),

@@ -53,6 +53,8 @@ class Workplace:
         work = str(self.work)
         for folder in (work, str(self.tmp), str(self.scratch)):
             DISK.makedirs(folder)
+        # It may run for weeks, and nothing else says before its end which blobs it reads: nobody shall delete them.
+        DISK.write(f"{work}/recipe", recipe.record())
         DISK.symlink(str(self.tmp), f"{work}/tmp")
         DISK.symlink(str(self.scratch), f"{work}/scratch")
         DISK.mkdir(f"{work}/home")

@@ -74,6 +74,13 @@ def test_what_a_run_under_way_has_stored_is_not_garbage(farm: Farm) -> None:
     assert not farm.cache.store.contains(stored)
 
 
+def test_a_run_that_takes_weeks_does_not_keep_all_garbage(farm: Farm) -> None:
+    farm.lease(Digest.of(b"a long training"))
+    left = farm.cache.store.put(b"left over")
+    made = plan(farm.cache, Wanted(), time.time() + 2 * DAY)
+    assert made.freed == left.size
+
+
 def test_other_attempts_lose_their_bytes_and_keep_their_record(farm: Farm) -> None:
     result = farm.result("a", {"f": "one", "shared": "both"})
     farm.result("a", {"f": "two", "shared": "both"}, attempt=True, age_s=10)
@@ -278,7 +285,7 @@ def test_bytes_are_freed_by_the_last_holder(farm: Farm) -> None:
 # What is protected
 
 
-@pytest.mark.parametrize("how", ["root", "pin", "deps", "published", "used", "leased", "read"])
+@pytest.mark.parametrize("how", ["root", "pin", "deps", "published", "used", "leased", "read", "runs"])
 def test_protected_however_small_the_budget(farm: Farm, how: str) -> None:
     result = farm.result("a", {"f": "bytes"}, age_s=DAY)
     top = farm.result("top", {"g": "top"}, of=["a"], age_s=DAY)
@@ -298,8 +305,14 @@ def test_protected_however_small_the_budget(farm: Farm, how: str) -> None:
         wanted = replace(wanted, grace_s=3600.0)
     elif how == "leased":
         farm.lease(result.key, force=True)
-    else:
+    elif how == "read":
         farm.lease(top.key, force=True)
+    else:
+        # The first run of its key: the store has no recipe yet.
+        recipe = farm.recipe("new", of=["a"])
+        work = farm.cache.work(recipe.key()) / farm.lease(recipe.key()).fence
+        work.mkdir()
+        (work / "recipe").write_bytes(recipe.record())
     made, done = farm.gc(wanted)
     assert farm.whole("a") and done.freed == made.freed
     assert made.lacking > 0 and made.holders
