@@ -64,19 +64,21 @@ def fail_everywhere(
 @either
 def test_a_build(driver: Driver, root: Path, totals: Totals, what: str, lasts: int | None) -> None:
     fail_everywhere(
-        driver, Base(root), BUILD_ONE_BY_ONE, lambda: assert_recovers(driver, root), totals, what, lasts, 17
+        driver, Base(root), BUILD_ONE_BY_ONE, lambda: assert_recovers(driver, root), totals, what, lasts, 37
     )
 
 
+@pytest.mark.slow
 @either
 def test_a_taint(driver: Driver, root: Path, totals: Totals, what: str, lasts: int | None) -> None:
-    fail_everywhere(driver, built(driver, root), TAINT, lambda: assert_recovers(driver, root), totals, what, lasts, 5)
+    fail_everywhere(driver, built(driver, root), TAINT, lambda: assert_recovers(driver, root), totals, what, lasts, 9)
 
 
+@pytest.mark.slow
 @either
 def test_a_collection(driver: Driver, root: Path, totals: Totals, what: str, lasts: int | None) -> None:
     driver.ok(root, *BUILD_ONE_BY_ONE)
     shutil.rmtree(root / "cache/roots")
     base = Base(root)
     base.keep()
-    fail_everywhere(driver, base, COLLECT, lambda: assert_recovers(driver, root), totals, what, lasts, 11)
+    fail_everywhere(driver, base, COLLECT, lambda: assert_recovers(driver, root), totals, what, lasts, 19)

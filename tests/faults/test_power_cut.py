@@ -110,9 +110,9 @@ def test_a_first_build(driver: Driver, root: Path, totals: Totals) -> None:
     history = History(driver, root)
     history.run(*BUILD)
     right = partial(assert_right, root)
-    history.replay(sampled(prefixes(history.trace, 0), 16), totals, right)
-    history.replay(sampled(singles(history.trace, end_of(history)), 20), totals, right)
-    history.replay(some_random(history, 0, 300 if CAMPAIGN else 25), totals, right)
+    history.replay(sampled(prefixes(history.trace, 0), 24), totals, right)
+    history.replay(sampled(singles(history.trace, end_of(history)), 30), totals, right)
+    history.replay(some_random(history, 0, 300 if CAMPAIGN else 15), totals, right)
 
 
 def test_a_build_after_an_edit(driver: Driver, root: Path, totals: Totals) -> None:
@@ -133,18 +133,19 @@ def test_a_build_after_an_edit(driver: Driver, root: Path, totals: Totals) -> No
         assert again["counts"]["executed"] == 0, again
 
     start = history.marks[-2]
-    history.replay(sampled(prefixes(history.trace, start), 12), totals, after)
-    history.replay(sampled(singles(history.trace, end_of(history)), 12), totals, after)
-    history.replay(some_random(history, start, 300 if CAMPAIGN else 15), totals, after)
+    history.replay(sampled(prefixes(history.trace, start), 20), totals, after)
+    history.replay(sampled(singles(history.trace, end_of(history)), 20), totals, after)
+    history.replay(some_random(history, start, 300 if CAMPAIGN else 10), totals, after)
 
 
+@pytest.mark.slow
 def test_every_two_losses(driver: Driver, root: Path, totals: Totals) -> None:
     """Of all that one action writes, beside others that were flushed before."""
     history = History(driver, root)
     history.run("build", "//:words")
     history.keep()
     history.run("build", "//:count")
-    history.replay(sampled(pairs(history.trace, end_of(history)), 150), totals, partial(assert_right, root))
+    history.replay(sampled(pairs(history.trace, end_of(history)), 250), totals, partial(assert_right, root))
 
 
 def varying(root: Path) -> Callable[[], None]:
@@ -174,9 +175,10 @@ def test_a_lost_result_that_comes_out_differently(driver: Driver, root: Path, to
     ]
     assert len(entries) == 6
     history.replay([Cut(end, frozenset({n})) for n in entries], totals, check)
-    history.replay(sampled(singles(history.trace, end), 40), totals, check)
+    history.replay(sampled(singles(history.trace, end), 60), totals, check)
 
 
+@pytest.mark.slow
 def test_a_result_that_is_replaced(driver: Driver, root: Path, totals: Totals) -> None:
     """What is above a result is never of another run of it than the one that is served."""
     check = varying(root)
@@ -184,11 +186,12 @@ def test_a_result_that_is_replaced(driver: Driver, root: Path, totals: Totals) -
     history.run(*BUILD)
     history.run("build", "-j", "1", "--again", "//:words", *TARGETS)
     start = history.marks[-2]
-    history.replay(sampled(prefixes(history.trace, start), 12), totals, check)
-    history.replay(sampled(singles(history.trace, end_of(history)), 12), totals, check)
-    history.replay(some_random(history, start, 300 if CAMPAIGN else 15), totals, check)
+    history.replay(sampled(prefixes(history.trace, start), 30), totals, check)
+    history.replay(sampled(singles(history.trace, end_of(history)), 30), totals, check)
+    history.replay(some_random(history, start, 300 if CAMPAIGN else 10), totals, check)
 
 
+@pytest.mark.slow
 def test_a_collection(driver: Driver, root: Path, totals: Totals) -> None:
     history = History(driver, root)
     title = (root / "title.txt").read_text()
@@ -202,19 +205,20 @@ def test_a_collection(driver: Driver, root: Path, totals: Totals) -> None:
         isinstance(effect, Name) and effect.changes[0][2] is None and len(effect.changes[0][1]) == 64
         for effect in history.trace.effects[start:]
     ), "nothing was given up"
-    history.replay(sampled(prefixes(history.trace, start), 6), totals, right)
-    history.replay(sampled(singles(history.trace, end_of(history)), 6), totals, right)
-    history.replay(some_random(history, start, 150 if CAMPAIGN else 10), totals, right)
+    history.replay(sampled(prefixes(history.trace, start), 12), totals, right)
+    history.replay(sampled(singles(history.trace, end_of(history)), 12), totals, right)
+    history.replay(some_random(history, start, 150 if CAMPAIGN else 5), totals, right)
 
 
+@pytest.mark.slow
 def test_a_taint(driver: Driver, root: Path, totals: Totals) -> None:
     history = History(driver, root)
     history.run(*BUILD)
     history.run(*TAINT)
     right, start = partial(assert_right, root), history.marks[-2]
-    history.replay(sampled(prefixes(history.trace, start), 4), totals, right)
-    history.replay(sampled(singles(history.trace, end_of(history)), 4), totals, right)
-    history.replay(some_random(history, start, 150 if CAMPAIGN else 10), totals, right)
+    history.replay(sampled(prefixes(history.trace, start), 6), totals, right)
+    history.replay(sampled(singles(history.trace, end_of(history)), 6), totals, right)
+    history.replay(some_random(history, start, 150 if CAMPAIGN else 5), totals, right)
     # Whoever was told that it is done may rely on it.
     for cut in prefixes(history.trace, end_of(history) + 1):
         fresh(root)
