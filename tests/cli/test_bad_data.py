@@ -237,6 +237,20 @@ EARLY = {
     "negative_steps": (train("a", "num_train_steps = -1, seq_len = 64"), ["`num_train_steps` is -1"]),
     "fractional_steps": (train("a", "num_train_steps = 1.5, seq_len = 64"), ["`num_train_steps`", "int"]),
     "no_cores": (train("a", "num_train_steps = 1, nproc = 0, seq_len = 64"), ["`nproc` is 0: it must be at least 1"]),
+    "also_trained_on": (
+        'mixture(name = "t", train = {":a": 1.0}, validation = [":w"])\n'
+        'tokenized(name = "w", raw = ":corpus", glob = "a", tokenizer = ":tok", validation = True)',
+        ["`//:w` is also trained on: `//:a`"],
+    ),
+    "another_start": (
+        train("a", 'num_train_steps = 1, seq_len = 64, init_from = ":start"')
+        + train("a", "num_train_steps = 1, seq_len = 64").replace("model\"", "start\"").replace("heads = 1", "heads = 2"),
+        ["`init_from`: `num_heads` of `//:start` is 2, and that of `model` is 1"],
+    ),
+    "hidden_nan": (
+        train("a", "num_train_steps = 1, seq_len = 64").replace("1e-3", "1e-3, max_grad_norm = float('nan')"),
+        ["`optimizer.max_grad_norm` is not a finite number"],
+    ),
     "long_sequences": (train("a", "num_train_steps = 1, seq_len = 65"), ["`seq_len` is 65"]),
 }  # fmt: skip
 
