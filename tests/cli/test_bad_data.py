@@ -220,6 +220,7 @@ def train(datasets: str, more: str) -> str:
     return TRAIN.format(name="model", datasets=datasets, more=more)
 
 
+START = train("a", "num_train_steps = 1, seq_len = 64").replace('"model"', '"start"').replace("heads = 1", "heads = 2")
 # Each: a line after these, then texts that the message must hold.
 EARLY = {
     "missing_file": ('tokenized(name = "t", paths = ["nothing.jsonl"], tokenizer = ":tok")', ["`//:nothing.jsonl`"]),
@@ -243,8 +244,7 @@ EARLY = {
         ["`//:w` is also trained on: `//:a`"],
     ),
     "another_start": (
-        train("a", 'num_train_steps = 1, seq_len = 64, init_from = ":start"')
-        + train("a", "num_train_steps = 1, seq_len = 64").replace("model\"", "start\"").replace("heads = 1", "heads = 2"),
+        train("a", 'num_train_steps = 1, seq_len = 64, init_from = ":start"') + START,
         ["`init_from`: `num_heads` of `//:start` is 2, and that of `model` is 1"],
     ),
     "hidden_nan": (
