@@ -53,7 +53,8 @@ def total(plan: Plan) -> str:
     what = ", ".join(f"{count} {rule}" for rule, count in sorted(rules.items()))
     ran = f"would run {words.count(status[MISS], 'action')}" + (f" ({what})" if what else "")
     text = f"{ran} and serve {status[HIT]}"
-    if needs := needs_of(decision.action for decision in plan.decisions.values()):
+    needs = needs_of(decision.action for decision in plan.decisions.values())
+    for need in needs[:1]:
         others = f" and {len(needs) - 1} more" if len(needs) > 1 else ""
-        text += f"; fingerprints with a `?` are provisional until `marin lock` finds out `{needs[0]}`{others}"
+        text += f"; fingerprints with a `?` are provisional until `marin lock` finds out `{need}`{others}"
     return text
