@@ -295,8 +295,9 @@ def lay_out(base: Disk, left: Disk, root: Path) -> None:
     """Makes the folder `root` as the power cut left it: what was there at the last sync is older than the note of that
     sync says, everything since is younger."""
     root.mkdir()
+    linked: dict[int, str] = {}
     for path, inode in base.paths():
-        _make(base, inode, root, path, {})
+        _make(base, inode, root, path, linked)
     time.sleep(GRAIN_S)
     now = time.time_ns()
     time.sleep(GRAIN_S)
