@@ -42,7 +42,7 @@ DOCUMENTS: dict[str, tuple[str, bytes, str, str]] = {
     "no_object": ("no_object.jsonl", b'"text"\n', "data/no_object.jsonl:1", "not a JSON object but text"),
     "surrogate": ("surrogate.jsonl", b'{"text": "\\ud800"}\n', "data/surrogate.jsonl:1", "half a surrogate pair"),
     "cut_gz": ("cut_gz.jsonl.gz", b"\x1f\x8b\x08\0abc", "data/cut_gz.jsonl.gz:1", "not a complete compressed file"),
-    "kind": ("kind.txt", b"text\n", "BUILD.marin", "`data/kind.txt` is not a kind of document file that is read"),
+    "kind": ("kind.csv", b"text\n", "BUILD.marin", "`data/kind.csv` is not a kind of document file that is read"),
 }
 FUNCTIONS = """
 def notes(ctx):
