@@ -92,7 +92,7 @@ def test_a_group_of_tasks_is_scored_on_what_the_hub_has(beside: Beside, tmp_path
     assert f'"dataset TAUR-Lab/MuSR@main" = "{commit}"' in (beside.mini.root / "marin.lock").read_text()
 
     beside.ok("build", "//exp:score", "--locked", "-q")
-    out = Path(beside.ok("path", "//exp:score").out.strip())
+    out = beside.mini.root / "cache/out/exp/score"
     scores = json.loads((out / "scores").read_text())
     leaves = [f"musr_0shot_{split}" for split in SPLITS]
     assert scores["groups"] == {"musr_0shot": leaves}
