@@ -38,7 +38,7 @@ class Context:
 
 
 def is_hub_id(value: Any) -> bool:
-    """Whether a text is the id of a Hub repo, perhaps with `@revision`, and no label: one `/` within, no `:` or `//`."""
+    """Whether a text is the id of a Hub repo, perhaps with `@revision`, and no label: one `/`, no `:` and no `//`."""
     if type(value) is not str:
         return False
     owner, slash, name = value.partition("@")[0].partition("/")

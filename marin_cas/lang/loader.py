@@ -98,7 +98,8 @@ class Loader:
         `attrs` are final values: plain ones as they are, a Dep for a label, a list, dict, or list of `(Dep, weight)`
         pairs of them for the other label kinds. `run(name, arguments)` stands behind `ctx.actions.run` (name is empty
         for a target's main action) and returns an artifact for each output; `identity`, `expand(schema, value)` and
-        `lock(kind, arguments)` stand behind the functions of these names. An error that they raise without a place gets the target's.
+        `lock(kind, arguments)` stand behind the functions of these names. An error that they raise without a place
+        gets the target's.
         """
         rule = declaration.rule
         if rule.native:

@@ -331,6 +331,4 @@ def test_a_changed_nested_float_is_named_everywhere(mini: Mini) -> None:
     assert record["recipe"]["params"]["params"]["optimizer"]["rates"] == [0.1, 0.002]
     assert f"key          {record['key']}" in mini.ok("aquery", "//:x").out
     [planned] = mini.ok("build", "-n", "//:x", "--output", "json").json
-    assert planned["reason"]["changes"] == [
-        {"path": "params.optimizer.rates[1]", "before": "0.001", "after": "0.002"}
-    ]
+    assert planned["reason"]["changes"] == [{"path": "params.optimizer.rates[1]", "before": "0.001", "after": "0.002"}]

@@ -486,8 +486,9 @@ def test_12_an_edit_of_a_helper_or_a_constant_runs_again_what_traces_it(coded: M
 # Rows 13, 18 and 19: tokenizers and checkpoints, made by functions here: their keys ask for no library.
 
 LEVANTER = max(schemas.SCHEMAS.glob("levanter-*.json")).stem.removeprefix("levanter-")
-NAMES = ("tokenizers", "transformers", "marin-haliax", "tensorstore", "jax", "jaxlib", "optax", "datasets", "lm-eval")
-PINS = {**dict.fromkeys(NAMES, "1"), "marin-levanter": LEVANTER}
+LM_EVAL = max(schemas.SCHEMAS.glob("lm_eval-*.json")).stem.removeprefix("lm_eval-")
+NAMES = ("tokenizers", "transformers", "marin-haliax", "tensorstore", "jax", "jaxlib", "optax", "datasets")
+PINS = {**dict.fromkeys(NAMES, "1"), "marin-levanter": LEVANTER, "lm-eval": LM_EVAL}
 STUBS = """# Checkpoints that nobody trained.
 load("@marin//rules:common.bzl", "CheckpointInfo", "TreeInfo")
 
@@ -552,19 +553,22 @@ EVALS = """
 load("@marin//rules:data.bzl", "raw_download")
 load("@marin//rules:eval.bzl", "lm_eval")
 load("//:stubs.bzl", "checkpoint")
+DATA = {"piqa": ":wb"}  # or it would have to come from a Hub first
 [raw_download(name = n, function = "f.py:f", params = {"weights": w}) for n, w in [("wa", 1), ("wb", 2)]]
 raw_download(name = "again", function = "f.py:f", params = {"weights": 1}, code = "declared", revision = 1)
 [checkpoint(name = "c" + n, files = ":" + n) for n in ["wa", "wb", "again"]]
-[lm_eval(name = "e_" + n, checkpoint = ":c" + n, tasks = ["piqa"], num_fewshot = 0, limit = 4)
+[lm_eval(name = "e_" + n, checkpoint = ":c" + n, tasks = ["piqa"], num_fewshot = 0, limit = 4, data = DATA)
  for n in ["wa", "wb", "again"]]
-lm_eval(name = "shots", checkpoint = ":cwa", tasks = ["piqa"], num_fewshot = 1, limit = 4)
-lm_eval(name = "chat", checkpoint = ":cwa", tasks = ["piqa"], num_fewshot = 0, limit = 4, apply_chat_template = True)
-lm_eval(name = "kwargs", checkpoint = ":cwa", num_fewshot = 0, limit = 4,
+lm_eval(name = "shots", checkpoint = ":cwa", tasks = ["piqa"], num_fewshot = 1, limit = 4, data = DATA)
+lm_eval(name = "chat", checkpoint = ":cwa", tasks = ["piqa"], num_fewshot = 0, limit = 4, data = DATA,
+        apply_chat_template = True)
+lm_eval(name = "kwargs", checkpoint = ":cwa", num_fewshot = 0, limit = 4, data = DATA,
         tasks = [{"name": "piqa", "task_kwargs": {"generation_kwargs": {"temperature": 0.0}}}])
-lm_eval(name = "kwargs2", checkpoint = ":cwa", num_fewshot = 0, limit = 4,
+lm_eval(name = "kwargs2", checkpoint = ":cwa", num_fewshot = 0, limit = 4, data = DATA,
         tasks = [{"name": "piqa", "task_kwargs": {"generation_kwargs": {"temperature": 1.0}}}])
-lm_eval(name = "defined", checkpoint = ":cwa", tasks = ["piqa"], num_fewshot = 0, limit = 4, task_files = ["piqa.yaml"])
-lm_eval(name = "data", checkpoint = ":cwa", tasks = ["piqa"], num_fewshot = 0, limit = 4, data = {"piqa": ":wb"})
+lm_eval(name = "defined", checkpoint = ":cwa", tasks = ["piqa"], num_fewshot = 0, limit = 4, data = DATA,
+        task_files = ["piqa.yaml"])
+lm_eval(name = "data", checkpoint = ":cwa", tasks = ["piqa"], num_fewshot = 0, limit = 4, data = {"piqa": ":wa"})
 """
 
 
@@ -593,7 +597,7 @@ def test_18_an_evaluation_is_of_one_checkpoint_and_one_definition(evals: Mini) -
 def test_18_two_trainings_never_share_an_evaluation(mini: Mini) -> None:
     train = (
         'train_lm(name = "{name}", datasets = ":web", batch_size = 2, num_train_steps = 2, seq_len = 16, '
-        'z_loss_weight = 0.0, model = llama('
+        "z_loss_weight = 0.0, model = llama("
         "hidden_dim = 8, num_heads = 1, num_kv_heads = 1, max_seq_len = 16),"
         " optimizer = adam(learning_rate = {rate}))\n"
         'lm_eval(name = "e_{name}", checkpoint = ":{name}", tasks = ["piqa"])\n'
@@ -630,13 +634,16 @@ def publish(mini: Mini, record: Mapping[str, Any]) -> None:
     cache.fingerprints.put(fingerprint, key)
 
 
-def test_19_another_lm_eval_asks_for_evaluations_only(evals: Mini) -> None:
+def test_19_another_library_of_evaluations_asks_for_evaluations_only(evals: Mini) -> None:
     evals.ok("build", "//:wa", "//:wb", "//:again")
     for record in records(evals).values():
         if record["rule"] == "lm_eval":
             publish(evals, record)
     assert {each["status"] for each in evals.ok("build", "-n", "//...", "--output", "json").json} == {"hit"}
     pins(evals, lm_eval="2")
+    unknown = evals.run("build", "-n", "//...", code=2)
+    assert f"no table of the tasks of `lm-eval` 2, which marin.lock pins: this marin-cas knows {LM_EVAL}" in unknown.err
+    pins(evals, datasets="2")
     ran = evals.ok("build", "-n", "//...", "-//:e_again")  # it has the key of another
     plan = {line.split()[2]: line.split()[0] for line in ran.out.splitlines()}
     assert plan == {"raw_download": "hit", "lm_eval": "miss"}

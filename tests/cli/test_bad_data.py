@@ -326,7 +326,7 @@ def test_a_disk_that_gets_full_at_any_call(mini: Mini) -> None:
         assert ran.code == 3, ran.err
         assert f"error: `{mini.root}/cache" in ran.err
         assert "the disk is full" in ran.err
-        assert "marin clean" in ran.err
+        assert "`marin cache gc`" in ran.err
         halfway += "done    //:x" in ran.err
         assert mini.ok("cache", "verify").out == ""
     assert halfway

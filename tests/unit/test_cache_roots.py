@@ -66,7 +66,9 @@ def test_pins(cache: Cache) -> None:
     assert list(cache.roots.pins()) == pins[1:]
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", '{"workspace": 1, "label": "x", "keys": []}', '{"keys": ["zz"]}', "\0"])
+@pytest.mark.parametrize(
+    "text", ["", "{}", "[]", '{"workspace": 1, "label": "x", "keys": []}', '{"keys": ["zz"]}', "\0"]
+)
 def test_a_damaged_file_is_an_error(cache: Cache, text: str) -> None:
     """Not "nothing is kept": whoever deletes must not go on."""
     cache.roots.register("/w", "//exp:a", [ONE])

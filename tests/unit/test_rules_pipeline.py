@@ -22,9 +22,7 @@ DISTRIBUTIONS = (
     *("tokenizers", "transformers", "marin-levanter", "marin-haliax", "tensorstore", "jax", "jaxlib", "optax"),
     *("lm-eval", "datasets"),
 )
-LOCK = Lock(
-    {**dict.fromkeys(DISTRIBUTIONS, "1"), "marin-levanter": "0.2.227.dev40316220070", "lm-eval": "0.4.13"}
-)
+LOCK = Lock({**dict.fromkeys(DISTRIBUTIONS, "1"), "marin-levanter": "0.2.227.dev40316220070", "lm-eval": "0.4.13"})
 LOADS = """
 load("@marin//rules:data.bzl", "py_action", "raw_download", "tokenized", "tokenizer", "trained_tokenizer")
 load("@marin//rules:eval.bzl", "lm_eval")
