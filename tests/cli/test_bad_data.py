@@ -320,7 +320,7 @@ def two(mini: Mini, value: int) -> None:
 
 def test_a_disk_that_gets_full_at_any_call(mini: Mini) -> None:
     halfway = 0
-    for round, first in enumerate((1, 5, 12, 20, 31, 38)):
+    for round, first in enumerate((1, 5, 12, 20, 31, 38, 45, 52)):
         two(mini, round)
         ran = on_a_bad_disk(mini, first, 28, NEEDS_SPACE, "build", "//:y")
         assert ran.code == 3, ran.err
