@@ -17,8 +17,8 @@ from marin_cas.errors import did_you_mean
 from marin_cas.worker.context import ToolError
 
 TASK, GROUP, TAG = "task", "group", "tag"
-_INCLUDE = re.compile(rb"""^include:[ \t]*["']?([^\s"'#]+)""", re.MULTILINE)
-_NAMED = re.compile(rb"""^(task|group):[ \t]*["']?([^\s"'#\[\]]+)""", re.MULTILINE)
+_INCLUDE = re.compile(rb"""^["']?include["']?:[ \t]*["']?([^\s"'#]+)""", re.MULTILINE)
+_NAMED = re.compile(rb"""^["']?(task|group)["']?:[ \t]*["']?([^\s"'#\[\]]+)""", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
