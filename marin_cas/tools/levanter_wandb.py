@@ -6,7 +6,9 @@ be reached the training goes on without it: nothing it does may cost a run.
 
 from __future__ import annotations
 
+import atexit
 import logging
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +19,7 @@ from levanter.tracker.wandb import WandbConfig, truncate_wandb_run_name
 _log = logging.getLogger("marin_cas.train_lm")
 _KEY, _MODE = "WANDB_API_KEY", "WANDB_MODE"
 _ONLINE, _OFFLINE = "online", "offline"
+_END_S = 60.0
 
 
 def mode(environ: Mapping[str, str]) -> str | None:
@@ -47,6 +50,17 @@ def config(settings: Mapping[str, Any], run_id: str, environ: Mapping[str, str])
             save_code=False,
         )
     )
+
+
+def end(seconds: float = _END_S) -> None:
+    """Ends the library's own process while the interpreter still may start threads, and waits no longer than this."""
+    import wandb
+    from levanter.tracker.wandb import _teardown_wandb_service_bounded
+
+    atexit.unregister(_teardown_wandb_service_bounded)  # it starts a thread, which is too late there
+    ending = threading.Thread(target=wandb.teardown, name="wandb teardown", daemon=True)
+    ending.start()
+    ending.join(seconds)
 
 
 @TrackerConfig.register_subclass("marin_cas_wandb")

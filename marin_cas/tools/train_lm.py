@@ -86,7 +86,11 @@ def run(ctx: ToolContext) -> None:
         _log.info("going on from the checkpoint of step %d of %d", resume.step, plan.steps)
     if plan.steps:
         ctx.progress(resume.step if resume else 0, plan.steps, "steps")  # the first one compiles for long
-    trained = _train(plan, metrics)
+    try:
+        trained = _train(plan, metrics)
+    finally:
+        if told:
+            levanter_wandb.end()
     summary = _summary(plan, metrics, trained.steps)
     summary["resumed_from"] = resume.step if resume else None
     summary["seconds"] = {

@@ -144,6 +144,26 @@ def test_out_of_memory_names_what_helps() -> None:
     assert out_of_memory(RuntimeError("no such thing"), params) is None
 
 
+def test_devices_that_share_layers_give_the_same_model_to_a_tolerance(trainings: Trainings) -> None:
+    """The one exception to "what bears no identity changes no bytes": the order of sums depends on the devices.
+
+    And an export is whole however its tensors are spread: Levanter's own would hold the first device's part of each.
+    """
+    import numpy as np
+    from safetensors.numpy import load_file
+
+    env = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    found = []
+    for size in (1, 2):
+        job = trainings.job(num_train_steps=5, export_every=0, settings={"tensor_parallel_size": size})
+        dataclasses.replace(job, env=env).run()
+        found.append(load_file(job.folder / "out" / "hf" / "model.safetensors"))
+    assert found[0]["model.layers.0.mlp.down_proj.weight"].shape == (32, 64)
+    for name, tensor in found[0].items():
+        np.testing.assert_allclose(tensor, found[1][name], atol=2e-4, err_msg=name)
+    assert "and there are 1 devices" in trainings.job(settings={"tensor_parallel_size": 2}).refusal()
+
+
 CHOICE = """
 task: choice
 dataset_path: json
