@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import is_hypothesis_test, settings
 
-settings.register_profile("ci", deadline=None, max_examples=60, stateful_step_count=30)
+# The same examples every time, so that what is red was made red by the change at hand; a campaign looks for new ones.
+settings.register_profile("ci", deadline=None, max_examples=60, stateful_step_count=30, derandomize=True)
 settings.register_profile("campaign", deadline=None, max_examples=800, stateful_step_count=100)
 CAMPAIGN = bool(os.environ.get("MARIN_TEST_CAMPAIGN"))
 settings.load_profile("campaign" if CAMPAIGN else "ci")

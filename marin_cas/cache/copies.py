@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -42,6 +42,38 @@ class Copies:
         with suppress(FileNotFoundError):
             return os.lstat(f"{self.trees}/{name}").st_ctime_ns >= before
         return False
+
+
+class Strays:
+    """Files whose names are all in copies, in more than one of them: the last of these to go gives them back.
+
+    The store lost such a blob itself. Only the copies named are looked at, as of a whole tree the store has the files.
+    """
+
+    def __init__(self, copies: Copies, names: Iterable[str]) -> None:
+        sizes: dict[int, int] = {}
+        links: dict[int, int] = {}
+        names_in: dict[int, dict[str, int]] = {}
+        for name in names:
+            for found in copies.files(name):
+                if found.st_nlink > 1:
+                    sizes[found.st_ino], links[found.st_ino] = found.st_size, found.st_nlink
+                    holders = names_in.setdefault(found.st_ino, {})
+                    holders[name] = holders.get(name, 0) + 1
+        self._left = {
+            inode: set(holders)
+            for inode, holders in names_in.items()
+            if len(holders) > 1 and sum(holders.values()) == links[inode]
+        }
+        self._sizes = {inode: sizes[inode] for inode in self._left}
+        self.bytes = sum(self._sizes.values())
+
+    def go(self, name: str) -> int:
+        """The bytes that the disk gets back when this copy goes after those before it."""
+        last = [inode for inode, left in self._left.items() if left == {name}]
+        for left in self._left.values():
+            left.discard(name)
+        return sum(self._sizes[inode] for inode in last)
 
 
 def lone_bytes(path: str, inodes: Container[int] | None = None) -> int:

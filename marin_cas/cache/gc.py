@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from marin_cas.cache.cache import Cache
 from marin_cas.cache.choice import Candidate, choose, full_price
 from marin_cas.cache.claims import Claims
-from marin_cas.cache.copies import Copies
+from marin_cas.cache.copies import Copies, Strays
 from marin_cas.cache.inventory import ATTEMPT, SERVED, Holding, Inventory, take
 from marin_cas.cache.leftovers import Leftover, leftovers
 from marin_cas.cache.price import UNREACHABLE, price
@@ -134,6 +134,7 @@ class _Planning:
             if (n := self.nodes.known(bytes.fromhex(hexed))) is not None:
                 self.linked[n] = [name for name in names if name not in going]
         garbage = self._garbage(loose)
+        self.strays = Strays(self.copies, self._copies_not_whole())
         size = self._size(folders)
         start = array("I", counts)
         items = [*self._ungraced(claims, free, folders), *self._aged(claims, free, folders)]
@@ -145,6 +146,7 @@ class _Planning:
             claims.counts[:] = start
             items = [item if item.leftover else self._let_go(claims, item.why, item.holding) for item in items]
         items = [*([garbage] if garbage.blobs else []), *self._priced(items, claims)]
+        items = list(self._with_strays(items))
         freed = sum(item.bytes for item in items)
         limit = self.wanted.max_size
         lacking = max(0, size - freed - limit) if limit is not None else 0
@@ -229,6 +231,22 @@ class _Planning:
         n = self.nodes.known(bytes.fromhex(hexed))
         return self.copies.own_bytes(name, whole=n is not None and self.nodes.whole(n))
 
+    def _copies_not_whole(self) -> Iterator[str]:
+        for hexed, names in self.copies.entries.items():
+            n = self.nodes.known(bytes.fromhex(hexed))
+            if n is None or not self.nodes.whole(n):
+                yield from names
+
+    def _with_strays(self, items: Sequence[Item]) -> Iterator[Item]:
+        if not self.strays.bytes:
+            yield from items
+            return
+        for item in items:
+            names = [name for n in item.blobs for name in self.linked.get(n, ())]
+            if item.leftover is not None and item.leftover.is_copy:
+                names.append(item.leftover.name)
+            yield replace(item, bytes=item.bytes + sum(map(self.strays.go, names)))
+
     def _ungraced(self, claims: Claims, free: Sequence[Holding], folders: Sequence[Leftover]) -> Iterator[Item]:
         for holding in free:
             if holding.kind == ATTEMPT:
@@ -312,4 +330,4 @@ class _Planning:
         """What the cache has: its blobs, copies of single files, and work and scratch folders."""
         blobs = sum(self.nodes.all_taken())
         copies = sum(self._copied(hexed, name) for hexed, names in self.copies.entries.items() for name in names)
-        return blobs + copies + sum(folder.bytes for folder in folders if not folder.is_copy)
+        return blobs + copies + self.strays.bytes + sum(folder.bytes for folder in folders if not folder.is_copy)
