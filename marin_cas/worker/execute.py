@@ -204,12 +204,14 @@ class _Run:
         epoch = self.worker.cache.epoch.now()
         taken = self._ingest(recipe)
         log = self._keep_log()
+        written = sum(each.bytes for each in taken.values())
         cost = Cost(
             wall_s=time.monotonic() - clock,
             cpu_s=end["cpu_s"],
             max_rss=end["max_rss"],
             bytes_in=inputs.total_size(before),
-            bytes_out=sum(each.bytes for each in taken.values()),
+            bytes_out=written,
+            bytes_downloaded=written if self._fetches else 0,
             resources=resources_to_json(self.request.resources),
         )
         made = self._result(recipe, taken, log, cost, started)
@@ -340,7 +342,7 @@ class _Run:
 
     def _scan(self, files: list[tuple[str, int]]) -> None:
         """Refuses secrets in any output; this machine's traces in an exact, consumable one, and warns of them else."""
-        if self.request.settings.get("network") == environment.FETCH:
+        if self._fetches:
             return  # the key named its bytes before there were any; that words of a corpus are a host's name is chance
         out, label = self.place.work / "out", self.request.label
         secrets = redact.spellings(self.secrets.values())
@@ -360,6 +362,11 @@ class _Run:
             if self.request.outcome == EXACT and finding.file.split("/")[0] not in self.request.reporting:
                 raise BuildError(message, hint="write paths relative to the working directory, or leave them out")
             self.warnings.append(message)
+
+    @property
+    def _fetches(self) -> bool:
+        """Whether all that the tool writes are bytes that it downloads."""
+        return self.request.settings.get("network") == environment.FETCH
 
     def _ingest(self, recipe: Recipe) -> dict[str, Ingested]:
         taken: dict[str, Ingested] = {}

@@ -79,6 +79,11 @@ def test_a_branch_is_provisional_then_locked_then_built_then_a_hit(beside: Besid
     # The branch in words or the commit itself: one key, and no network.
     beside.declare(DECLARED.format(commit.upper()) + "# another snapshot\n")
     assert beside.ok("build", "//exp:words", "--output", "json").json["counts"]["executed"] == 0
+    # What deleting it would cost says how much would come over the network again.
+    beside.ok("cache", "roots", "--forget", "//exp:words")
+    planned = beside.ok("cache", "gc", "-n", "--max-size", "0", "--grace", "0s", "--output", "json").json
+    (item,) = [item for item in planned["items"] if item.get("label") == "//exp:words"]
+    assert item["bytes_downloaded"] == sum(map(len, FILES.values()))
 
 
 def test_on_a_terminal_build_locks_first(beside: Beside) -> None:
