@@ -9,6 +9,6 @@ from pathlib import Path
 HERE = Path(__file__).parent
 
 if __name__ == "__main__":
-    for name in ("noop", "chain", "store", "hub", "tokenizing", "training"):
+    for name in ("noop", "dclm", "chain", "store", "hub", "tokenizing", "training"):
         print(f"== {name}", flush=True)
         subprocess.run([sys.executable, str(HERE / f"{name}.py")], check=True)

@@ -1,4 +1,4 @@
-"""Model and optimizer configs of Levanter as literals, and the sizes of Llama that Marin's experiments use."""
+"""Model and optimizer configs of Levanter as literals, and the sizes of Llama and the tokenizers of Marin's experiments."""
 
 def llama(**fields):
     """A Llama. What is left out has Levanter's default, and analysis checks every field."""
@@ -153,3 +153,8 @@ llama_24b = _size(4096, 6144, 16384, 48, 16, 56)
 llama_32b = _size(4096, 5120, 27648, 40, 8, 64)
 llama_56b = _size(4096, 8192, 28672, 64, 8, 64)
 llama_70b = _size(4096, 8192, 28672, 64, 8, 80)
+
+# Model repos of the Hub, for `tokenizer` of a corpus.
+llama3_tokenizer = "meta-llama/Meta-Llama-3.1-8B"
+llama3_instruct_tokenizer = "meta-llama/Meta-Llama-3.1-8B-Instruct"
+marin_tokenizer = "marin-community/marin-tokenizer"

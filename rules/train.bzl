@@ -250,7 +250,8 @@ def _train_lm(ctx):
             "wandb_project": ctx.attr.wandb_project,
             "wandb_group": ctx.attr.wandb_group,
             "run_id": ctx.attr.run_id or artifact_name(ctx),
-            "tags": ctx.attr.tags,
+            # That one is for patterns of targets, not for people who look for runs.
+            "tags": [tag for tag in ctx.attr.tags if tag != "manual"],
             "env_vars": execution_env,
             "evals": ctx.attr.evals,
             "live": live,

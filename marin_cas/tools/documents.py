@@ -1,12 +1,14 @@
 """The documents of a corpus, found by a pattern, read in byte order of their paths: JSON lines, text lines, Parquet.
 
 Files are read by one process in pieces that any process can parse, so that many may share the work and the order stays.
-Whatever is wrong with a document is a ToolError that names the file and the line (in Parquet: the row).
+Whatever is wrong with a document is a ToolError that names the file and the line (in Parquet the row, in a JSON array
+the item).
 """
 
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 import os
 import re
@@ -14,7 +16,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import zstandard
 
@@ -22,7 +24,7 @@ from marin_cas.errors import did_you_mean
 from marin_cas.worker.context import ToolError
 
 _PACKED = ("", ".gz", ".zst")
-JSON_LINES, TEXT_LINES, PARQUET = "JSON lines", "text lines", "Parquet"
+JSON_LINES, TEXT_LINES, PARQUET, JSON_ARRAY = "JSON lines", "text lines", "Parquet", "a JSON array"
 KINDS = {
     JSON_LINES: tuple(f"{form}{packed}" for form in (".jsonl", ".json") for packed in _PACKED),
     TEXT_LINES: tuple(f".txt{packed}" for packed in _PACKED),
@@ -56,7 +58,7 @@ class Piece:
 
     def texts(self, text_key: str) -> list[str]:
         """The documents' texts. ToolError for the first that is none."""
-        parse = {JSON_LINES: _json_text, TEXT_LINES: _plain_text, PARQUET: _cell}[self.kind]
+        parse = {JSON_LINES: _json_text, TEXT_LINES: _plain_text, PARQUET: _cell, JSON_ARRAY: _cell}[self.kind]
         return [
             parse(f"{self.file}:{number}", raw, text_key) for number, raw in zip(self.numbers, self.raw, strict=True)
         ]
@@ -112,7 +114,7 @@ def read_texts(file: DocumentFile, text_key: str, limit: int | None = None) -> I
 
 def read_pieces(file: DocumentFile, text_key: str, limit: int | None = None) -> Iterator[Piece]:
     """The documents of a file in order, at most `limit`, some at a time. A file without any is an error."""
-    raw = _rows(file, text_key) if file.kind == PARQUET else _lines(file)
+    kind, raw = _documents(file, text_key)
     count, size, numbers, rows = 0, 0, [], []
     for number, row in raw:
         numbers.append(number)
@@ -122,12 +124,33 @@ def read_pieces(file: DocumentFile, text_key: str, limit: int | None = None) -> 
         if count == limit:
             break
         if len(rows) == _PIECE_DOCUMENTS or size >= _PIECE_BYTES:
-            yield Piece(file.name, file.kind, numbers, rows)
+            yield Piece(file.name, kind, numbers, rows)
             size, numbers, rows = 0, [], []
     if rows:
-        yield Piece(file.name, file.kind, numbers, rows)
+        yield Piece(file.name, kind, numbers, rows)
     if not count:
         raise ToolError(f"`{file.name}` is empty", where=file.name, hint="a document file holds at least one document")
+
+
+def _documents(file: DocumentFile, text_key: str) -> tuple[str, Iterator[tuple[int, Any]]]:
+    """The kind of the file as its content has it, and what it holds with the numbers of the places."""
+    if file.kind == PARQUET:
+        return PARQUET, _rows(file, text_key)
+    lines = _lines(file)
+    if file.kind == JSON_LINES and ".jsonl" not in file.name:
+        first = list(itertools.islice(lines, 1))
+        lines = itertools.chain(first, lines)
+        if first and first[0][1].lstrip().startswith(b"["):
+            return JSON_ARRAY, _items(file, text_key, b"".join(line for _, line in lines))
+    return file.kind, lines
+
+
+def _items(file: DocumentFile, text_key: str, content: bytes) -> Iterator[tuple[int, str]]:
+    """The texts of an array that is the whole file, with their numbers from 1. It is in memory as a whole."""
+    items = _parsed(file.name, content, "an array is the whole of its file")
+    for number, item in enumerate(items, 1):
+        where = f"{file.name}:{number}"
+        yield number, _writable(where, item, "the item") if isinstance(item, str) else _text(where, item, text_key)
 
 
 def _lines(file: DocumentFile) -> Iterator[tuple[int, bytes]]:
@@ -223,13 +246,20 @@ def _cell(where: str, cell: str | None, text_key: str) -> str:
 
 
 def _json_text(where: str, line: bytes, text_key: str) -> str:
+    return _text(where, _parsed(where, line, "a document file has one JSON object a line"), text_key)
+
+
+def _parsed(where: str, text: bytes, hint: str) -> Any:
     try:
-        document = json.loads(_decoded(where, line))
+        return json.loads(_decoded(where, text))
     except (json.JSONDecodeError, RecursionError) as error:
         detail = (
             f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else "nested too deep"
         )
-        raise ToolError(f"not JSON: {detail}", where=where, hint="a document file has one JSON object a line") from None
+        raise ToolError(f"not JSON: {detail}", where=where, hint=hint) from None
+
+
+def _text(where: str, document: object, text_key: str) -> str:
     if not isinstance(document, dict):
         raise ToolError(f"not a JSON object but {_kind(document)}", where=where)
     if text_key not in document:
@@ -241,10 +271,14 @@ def _json_text(where: str, line: bytes, text_key: str) -> str:
     text = document[text_key]
     if not isinstance(text, str):
         raise ToolError(f"`{text_key}` is not text but {_kind(text)}", where=where)
+    return _writable(where, text, f"`{text_key}`")
+
+
+def _writable(where: str, text: str, what: str) -> str:
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise ToolError(f"half a surrogate pair in `{text_key}`, at character {error.start + 1}", where=where) from None
+        raise ToolError(f"half a surrogate pair in {what}, at character {error.start + 1}", where=where) from None
     return text
 
 

@@ -96,8 +96,8 @@ def test_the_page_has_every_rule_and_attribute(script: ModuleType):
     loader = Loader(ROOT, ROOT / "rules")
     from marin_cas.label import Label
 
-    for path in (ROOT / "rules").glob("*.bzl"):
-        loader.load_bzl(Label("rules", path.name, "marin"))
+    for path in (ROOT / "rules").rglob("*.bzl"):
+        loader.load_bzl(Label(path.parent.relative_to(ROOT).as_posix(), path.name, "marin"))
     for rule in loader.rules().values():
         part = page.split(f"\n## {rule.name}\n", 1)[1].split("\n## ", 1)[0]
         common = page.split("\n## Attributes of every rule\n", 1)[1].split("\n## ", 1)[0]

@@ -181,8 +181,32 @@ def test_each_line_of_a_text_file_is_a_document(tmp_path: Path, name: str) -> No
 
 def test_json_files_hold_lines_too(tmp_path: Path) -> None:
     assert texts(tmp_path, gzip.compress(b'{"text": "a"}\n'), "c4-train.json.gz") == ["a"]
-    with pytest.raises(ToolError, match="not a JSON object but a list"):
-        texts(tmp_path, b'[{"text": "a"}]', "a.json")
+
+
+@pytest.mark.parametrize("packed", ["", ".gz"])
+def test_json_files_may_be_an_array(tmp_path: Path, packed: str) -> None:
+    content = b'\n [{"text": "a"},\n\n "b\\n ]", {"text": ""}]\n'
+    data = gzip.compress(content) if packed else content
+    assert texts(tmp_path, data, f"a.json{packed}") == ["a", "b\n ]", ""]
+    assert texts(tmp_path, data, f"a.json{packed}", limit=2) == ["a", "b\n ]"]
+
+
+@pytest.mark.parametrize(
+    ("content", "where", "message"),
+    [
+        (b"[]", "a.json", "empty"),
+        (b'["x"', "a.json", "not JSON"),
+        (b'["x"]\n["y"]', "a.json", "not JSON"),
+        (b'["x", 3]', "a.json:2", "not a JSON object but a number"),
+        (b'[{"txet": "x"}]', "a.json:1", "without the text key `text`"),
+        (b'["x", "\\ud800"]', "a.json:2", "surrogate"),
+        (b'["\xff"]', "a.json", "not UTF-8"),
+    ],
+)
+def test_what_is_wrong_with_an_array_is_said(tmp_path: Path, content: bytes, where: str, message: str) -> None:
+    with pytest.raises(ToolError, match=message) as caught:
+        texts(tmp_path, content, "a.json")
+    assert caught.value.where == where
 
 
 @given(st.lists(st.text(alphabet="ab\n é", max_size=40), min_size=1, max_size=30), st.integers(1, 9))
