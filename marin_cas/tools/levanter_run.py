@@ -89,6 +89,9 @@ class Trained:
 def train(plan: Plan) -> Trained:
     """Runs the training."""
     model = levanter_model.build_model(plan.params["model"], plan.tokenizer)
+    # Levanter's mars, rmsprop and scion call it by a name that jax no longer has.
+    if not hasattr(jax, "tree_map"):
+        jax.tree_map = jax.tree.map  # pyright: ignore[reportAttributeAccessIssue]
     checkpointer = RollingConfig(plan.cadence, Exporter(plan.export_folder, plan.tokenizer, model))
     config = train_config(plan, model, checkpointer)
     started = time.perf_counter()
