@@ -14,6 +14,7 @@ class Code(StrEnum):
     UP_TO_DATE = "up_to_date"  # nothing that the last build of this request saw has changed
     HIT_FINGERPRINT = "hit_fingerprint"  # a result is filed under this fingerprint
     HIT_KEY = "hit_key"  # inputs came out as before: a result is filed under this key
+    HIT_PUBLISHED = "hit_published"  # published as `detail["name"]`; only the tool or libraries differ (`changes`)
     MISS_NEW = "miss_new"  # no result, and this label has no history
     MISS_CHANGED = "miss_changed"  # no result; `changes` against this label's latest key
     MISS_INPUTS = "miss_inputs"  # the key is not known until an input is built
@@ -26,6 +27,7 @@ class Code(StrEnum):
     NOT_STARTED = "not_started"  # the build stopped before its turn
     WAITED = "waited"  # another build made it meanwhile
     TAINTED_INPUT = "tainted_input"  # it may not run: it reads workspace files that are tainted
+    NOT_AS_PUBLISHED = "not_as_published"  # it may not run: `detail["name"]` is published as another (`changes`)
     REFUSED = "refused"  # ran, but its result was not published: `detail["why"]`
 
 
@@ -76,6 +78,7 @@ _TEXT = {
     Code.UP_TO_DATE: "nothing changed since the last build",
     Code.HIT_FINGERPRINT: "already built from these declarations",
     Code.HIT_KEY: "already built from these very inputs",
+    Code.HIT_PUBLISHED: "published as `{name}`, by another tool or with other libraries",
     Code.MISS_NEW: "never built",
     Code.MISS_CHANGED: "changed",
     Code.MISS_INPUTS: "waits for `{input}`",
@@ -88,5 +91,6 @@ _TEXT = {
     Code.NOT_STARTED: "the build stopped before its turn",
     Code.WAITED: "built meanwhile by {holder}",
     Code.TAINTED_INPUT: "{why}",
+    Code.NOT_AS_PUBLISHED: "not what was published as `{name}`",
     Code.REFUSED: "not published: {why}",
 }

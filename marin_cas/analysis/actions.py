@@ -15,6 +15,7 @@ from marin_cas.encoding import EncodingError, encode
 from marin_cas.errors import Location, RequestError
 from marin_cas.graph.target import Target
 from marin_cas.recipe import FILE, TREE, UNRESOLVED, Pending
+from marin_cas.versions import DEV, is_dev
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +72,10 @@ class ActionMaker:
             unresolved = asked  # nothing else says that it may depend on them
         if unresolved:
             params[UNRESOLVED] = [f"{need.kind} {need.name}" for need in unresolved]
-        version = attrs.get("version") or "dev"
+        version = attrs.get("version") or DEV
         recipe_version = None
         if outcome == SAMPLED:
-            recipe_version = "dev" if version == "dev" or version.endswith("-dev") else version
+            recipe_version = DEV if is_dev(version) else version
         resources = given.pop("resources", None)
         secrets = given.pop("secrets", None)
         action = Action(

@@ -16,7 +16,9 @@ from marin_cas.analysis.lock import Lock
 from marin_cas.analysis.needs import Answers
 from marin_cas.analysis.schema import expand
 from marin_cas.analysis.sources import Sources
+from marin_cas.analysis.versions import check_expected, check_versions
 from marin_cas.errors import RequestError
+from marin_cas.graph.checks import raise_all
 from marin_cas.graph.graph import Graph
 from marin_cas.graph.target import Target
 from marin_cas.label import Label
@@ -75,6 +77,8 @@ def analyse(graph: Graph, loader: Implementer, lock: Lock, sources: Sources) -> 
     analyser = _Analyser(graph, loader, lock, sources)
     for target in graph.targets.values():
         analyser.analyse(target)
+    runs = {label for label, target in analyser.targets.items() if target.actions}
+    raise_all([*check_versions(graph, runs), *check_expected(graph.targets.values(), analyser.actions)])
     return Analysis(analyser.actions, analyser.targets, frozenset(sources.used))
 
 

@@ -126,8 +126,7 @@ class _Collecting:
 
     def _look_at_roots(self) -> None:
         """Whoever registers or pins something saves it from the next step on."""
-        refs = f"{self.cache.root}/refs"
-        signature = (self.cache.roots.signature(), os.stat(refs).st_mtime_ns if os.path.isdir(refs) else 0)
+        signature = (self.cache.roots.signature(), self.cache.refs.signature())
         if signature == self.signature:
             return
         self.signature, self.keepers = signature, Keepers.of(self.cache)

@@ -22,7 +22,7 @@ class Holder:
     @classmethod
     def here(cls, job: str = "") -> Holder:
         """This process, now."""
-        return cls(_user(), this_process(), time.time(), job)
+        return cls(user_name(), this_process(), time.time(), job)
 
     @property
     def host(self) -> str:
@@ -61,7 +61,8 @@ class Holder:
         return cls(str(fields["user"]), process, float(fields["since"]), str(fields["job"]))  # type: ignore[arg-type]
 
 
-def _user() -> str:
+def user_name() -> str:
+    """Who runs this process; `unknown` where the machine has no name for them."""
     import getpass
 
     try:

@@ -60,7 +60,7 @@ class Keepers:
                     keys.setdefault(below.hex(), []).append(f"pin {pin.what}")
         published: list[tuple[str, str]] = []
         for ref in cache.refs.all():
-            if ref.published and (key := cache.fingerprints.key(ref.fingerprint)) is not None:
+            if ref.published and (key := ref.key or cache.fingerprints.key(ref.fingerprint)) is not None:
                 published.append((ref.name, key.hex))
                 keys.setdefault(key.hex, []).append(f"published {ref.name}")
         return cls(roots, pins, tuple(published), keys)

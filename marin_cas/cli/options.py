@@ -12,7 +12,12 @@ type Decorator = Callable[[Any], Any]
 
 def output_option(*choices: str) -> Decorator:
     return click.option(
-        "--output", type=click.Choice(choices), default=choices[0], show_default=True, help="The form of the data."
+        "-o",
+        "--output",
+        type=click.Choice(choices),
+        default=choices[0],
+        show_default=True,
+        help="The form of the data.",
     )
 
 

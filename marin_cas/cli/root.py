@@ -20,6 +20,8 @@ COMMANDS = {
     "why": ("why", "Say why a target would run, ran, or was served."),
     "path": ("path", "Print where a target's outputs are."),
     "logs": ("logs", "Print the log of a target's last run."),
+    "publish": ("publish", "Publish what targets are built as under their `name@version`, for good."),
+    "refs": ("refs", "List what `name@version` means here: published, or last built."),
     "lock": ("lock", "Write marin.lock: the library versions that keys hold."),
     "info": ("info", "Show the workspace, its configuration and this machine."),
     "cache": ("cache", "Look into the store and decide about it: ls, stat, gc, pin, taint, verify."),

@@ -44,7 +44,8 @@ class Standings:
     def _look_up(self, action: Action) -> None:
         if action.provisional:
             return  # its recipe lacks what marin.lock does not say yet
-        result = self.lookup.by_fingerprint(action.fingerprint)
+        published = self.lookup.published(action)
+        result = published.result if published is not None else self.lookup.by_fingerprint(action.fingerprint)
         if result is not None:
             self.keys[action.id], self.results[action.id] = result.key, result
             return

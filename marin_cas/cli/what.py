@@ -85,11 +85,11 @@ def _last(session: Session, id: str, built: bool) -> Digest | None:
 
 
 def _version(session: Session, text: str) -> What:
-    fingerprint = session.cache.refs.get(text)
-    if fingerprint is None:
-        known = [ref.name for ref in session.cache.refs.all()]
+    ref = session.cache.refs.find(text)
+    if ref is None:
+        known = [ref.text for ref in session.cache.refs.all()]
         raise RequestError(f"there is no `{text}` in this cache", hint=did_you_mean(text, known))
-    key = session.cache.fingerprints.key(fingerprint)
+    key = (ref.key if ref.published else None) or session.cache.fingerprints.key(ref.fingerprint) or ref.key
     if key is None:
         raise RequestError(f"`{text}` has no result here any more")
     return What(text, (key,))

@@ -5,13 +5,9 @@ from __future__ import annotations
 import re
 from functools import cache
 
-_FIXED = re.compile(r"[0-9]{4}\.[0-9]{2}\.[0-9]{2}(\.[0-9]+)?")
+from marin_cas.versions import is_dev, is_fixed
+
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-
-
-def is_dev(version: str) -> bool:
-    """Whether the version is a movable one."""
-    return version == "dev" or version.endswith("-dev")
 
 
 def _path_problem(text: str) -> str | None:
@@ -41,6 +37,6 @@ def version_problem(version: str) -> str | None:
         return problem
     if "@" in version:
         return "has `@` in it, which separates name and version in a ref"
-    if _FIXED.fullmatch(version) or is_dev(version):
+    if is_fixed(version) or is_dev(version):
         return None
     return "is neither `YYYY.MM.DD`, `YYYY.MM.DD.N`, `dev`, nor a name that ends in `-dev`"

@@ -27,6 +27,12 @@ IMPLICIT: Mapping[str, AttrSpec] = {
     "version": AttrSpec(
         "string", default="dev", doc="Bumping it asks for a new run of a sampled action; else only a name."
     ),
+    "expected_fingerprint": AttrSpec(
+        "string",
+        default="",
+        bears=REPORTING,
+        doc="The first 12 digits of its fingerprint, or more: analysis refuses any other.",
+    ),
     "resources": AttrSpec("dict", default={}, bears=EXECUTION, doc="What the action needs to run: cpu, ram, disk."),
     "secrets": AttrSpec(
         "string_list", default=[], bears=EXECUTION, doc="Environment variables handed to the tool, by name."

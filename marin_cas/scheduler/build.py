@@ -161,13 +161,15 @@ class Build:
                 if self._interrupts:
                     node.reason = Reason(Code.NOT_STARTED)
                 self._note(node, SKIPPED)
-            elif node.refusal is not None and id not in self._outcomes:
+            elif node.phase is Phase.FAILED and node.refusal is not None and node.refusal not in self._errors:
                 self._errors.append(node.refusal)
                 self._stopping |= not self.options.keep_going
                 self._note(node, FAILED, error=node.refusal)
             elif node.phase is Phase.SERVED and node.result is not None and id not in self._outcomes:
                 self._record(node, node.result)
                 self._note(node, events.LOCAL)
+                if node.reason.code is Code.HIT_PUBLISHED:
+                    self._warn(f"`{id}` is served as it was {node.reason.text()}")
 
     def _cancel_all(self) -> None:
         self._stopping = True
@@ -261,7 +263,7 @@ class Build:
             self._kept[id] = outcome.work
         match outcome:
             case Outcome(End.RAN, result=Result() as result):
-                self._replaced |= outcome.replaced and self._feeds(id)
+                self._replaced |= outcome.replaced and bool(node.consumers)
                 self.frontier.finish(id, result, ran=True)
                 self._record(node, result)
                 self._note(node, events.EXECUTED, seconds=seconds)
@@ -319,9 +321,6 @@ class Build:
 
     # What is known of it.
 
-    def _feeds(self, id: str) -> bool:
-        return bool(self.frontier.nodes[id].consumers)
-
     def _consumers(self, id: str) -> tuple[str, ...]:
         """Who was made from the result of `id`: in this analysis, and by what other labels' histories say."""
         result = self.frontier.nodes[id].result
@@ -338,7 +337,7 @@ class Build:
 
     def _record(self, node: Node, result: Result) -> None:
         try:
-            self.ledger.record(node.action, result, node.also)
+            self.ledger.record(node.action, result, node.also, filed=not node.borrowed)
         except MarinError as error:
             self._errors.append(error)
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from marin_cas.action import Action
 from marin_cas.digest import Digest
-from marin_cas.errors import BuildError
+from marin_cas.errors import BuildError, RequestError
 from marin_cas.recipe import TREE
 from marin_cas.result import Output
 from marin_cas.store.base import MissingBlob, Store
@@ -86,6 +86,25 @@ def restored_otherwise(
         notes=notes,
         hint="`--accept-new` takes the new bytes (whatever was made from the old is then built again), "
         "`--keep-old` goes on without them",
+    )
+
+
+def refused_again(action: Action, name: str) -> RequestError:
+    """--again of what is published, by another tool or with other libraries than then."""
+    return RequestError(
+        f"`--again {action.label}`: it is published as `{name}`, and another tool or other libraries would make it now",
+        where=action.location,
+        hint="give it a new `version`",
+    )
+
+
+def published_gone(action: Action, name: str) -> BuildError:
+    """What is published is to be served, and nothing here makes the same again."""
+    return BuildError(
+        f"`{action.id}` is published as `{name}`, its bytes are gone, and the tool or the libraries that made them "
+        "have changed since",
+        where=action.location,
+        hint="build it with those of then (`marin why` lists what differs), or give it a new `version`",
     )
 
 

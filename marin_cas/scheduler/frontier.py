@@ -21,7 +21,8 @@ from marin_cas.errors import MarinError
 from marin_cas.reasons import Code, Reason
 from marin_cas.recipe import Input
 from marin_cas.result import Result
-from marin_cas.scheduler.lookup import Lookup
+from marin_cas.scheduler.differing import published_gone, refused_again
+from marin_cas.scheduler.lookup import Lookup, Publication
 from marin_cas.scheduler.node import Mode, Node, Phase, node_of
 from marin_cas.scheduler.reasoning import why_miss
 
@@ -49,11 +50,13 @@ class Frontier:
         # What stands above a forced run cannot be served by fingerprint: the run may move what is below it.
         self._unsure: set[str] = set(self._again)
         for id, node in self.nodes.items():
-            node.refusal = lookup.refusal(node.action)
-            if node.refusal is not None:
+            node.refusal, node.publication = lookup.refusal(node.action), lookup.published(node.action)
+            node.borrowed = node.publication is not None
+            if node.refusal is not None or node.borrowed:
                 self._unsure.add(id)
             for producer in node.producers:
                 self.nodes[producer].consumers.append(id)
+                node.borrowed |= self.nodes[producer].borrowed
                 if producer in self._unsure:
                     self._unsure.add(id)
         for node in reversed(self.nodes.values()):
@@ -179,9 +182,10 @@ class Frontier:
 
     def _begin(self, id: str, node: Node) -> None:
         if node.refusal is not None:
-            node.reason = Reason(Code.TAINTED_INPUT, {"why": node.refusal.message})
-            self._settle_as(id, node, Phase.FAILED)
-            self._spread(id)
+            self._refuse(id, node, Reason(Code.TAINTED_INPUT, {"why": node.refusal.message}))
+            return
+        if node.publication is not None:
+            self._take_published(id, node, node.publication)
             return
         if id not in self._unsure and not node.action.provisional:
             found = self.lookup.by_fingerprint(node.action.fingerprint)
@@ -192,6 +196,21 @@ class Frontier:
         node.phase = Phase.ASKING
         for producer in node.producers:
             self.want(producer)
+
+    def _take_published(self, id: str, node: Node, published: Publication) -> None:
+        """Serve what was published though it is not quite this; never run what would be another thing by its name."""
+        node.refusal = published.error or (refused_again(node.action, published.name) if id in self._again else None)
+        if node.refusal is not None or published.result is None:
+            self._refuse(id, node, Reason(Code.NOT_AS_PUBLISHED, {"name": published.name}, published.changes))
+            return
+        node.result, node.key = published.result, published.result.key
+        node.reason = Reason(Code.HIT_PUBLISHED, {"name": published.name}, published.changes)
+        self._become(id, node, Phase.SERVED)
+
+    def _refuse(self, id: str, node: Node, reason: Reason) -> None:
+        node.reason = reason
+        self._settle_as(id, node, Phase.FAILED)
+        self._spread(id)
 
     def _ask(self, id: str, node: Node) -> None:
         if node.action.unresolved:
@@ -238,6 +257,9 @@ class Frontier:
         if self.lookup.missing(node.result, sorted(node.wanted - node.complete)) is None:
             node.complete |= node.wanted
             self._wake(id, node)
+        elif node.publication is not None:
+            node.refusal = published_gone(node.action, node.publication.name)
+            self._refuse(id, node, Reason(Code.NOT_AS_PUBLISHED, node.reason.detail, node.reason.changes))
         else:
             node.mode, node.reason = Mode.RESTORE, Reason(Code.MISS_HOLLOW)
             self._enter_gathering(node)

@@ -15,9 +15,11 @@ from marin_cas.result import Output, Result
 class Ledger(Protocol):
     """Every method may be called twice with the same facts; raises MarinError when the disk is in the way."""
 
-    def record(self, action: Action, result: Result, also: frozenset[bytes] = frozenset()) -> None:
-        """The label's history, the weak ref `name@version` and the fingerprint index know `result`; `also` are keys
-        below it here that it was not made from itself."""
+    def record(
+        self, action: Action, result: Result, also: frozenset[bytes] = frozenset(), *, filed: bool = True
+    ) -> None:
+        """The label's history, the weak ref `name@version` and, if it is to be `filed`, the fingerprint index know
+        `result`; `also` are keys below it here that it was not made from itself."""
         ...
 
     def link(self, label: Label, outputs: Mapping[str, Output]) -> Mapping[str, Path]:

@@ -17,6 +17,8 @@ from marin_cas.errors import IntegrityError, MarinError
 from marin_cas.label import Label
 from marin_cas.recipe import Input, Recipe
 from marin_cas.result import Output, Result
+from marin_cas.scheduler.lookup import Publication
+from marin_cas.scheduler.published import Publications
 from marin_cas.scheduler.suspicion import Suspicion, named
 from marin_cas.tree.walk import first_missing
 
@@ -71,6 +73,13 @@ class LocalCache:
     def _suspicion(self) -> Suspicion:
         return Suspicion(self.cache, self.root)
 
+    def published(self, action: Action) -> Publication | None:
+        return self._publications.of(action)
+
+    @cached_property
+    def _publications(self) -> Publications:
+        return Publications(self.cache)
+
     def latest(self, label: str) -> Recipe | None:
         record = self.cache.labels.latest(label)
         if record is None:
@@ -83,21 +92,28 @@ class LocalCache:
 
     # Ledger
 
-    def record(self, action: Action, result: Result, also: frozenset[bytes] = frozenset()) -> None:
+    def record(
+        self, action: Action, result: Result, also: frozenset[bytes] = frozenset(), *, filed: bool = True
+    ) -> None:
         cache, key, fingerprint = self.cache, result.key, action.fingerprint
         # A hit repeats what was written before; reading is cheaper than writing, and histories stay short.
-        if cache.fingerprints.key(fingerprint) != key:
+        if not filed:
+            pass  # its declarations say another thing than what it was made from
+        elif cache.fingerprints.key(fingerprint) != key:
             cache.fingerprints.put(fingerprint, key, also)
-        elif also and not also <= (filed := cache.fingerprints.also(fingerprint)):
-            cache.fingerprints.put(fingerprint, key, also | filed)
+        elif also and not also <= (known := cache.fingerprints.also(fingerprint)):
+            cache.fingerprints.put(fingerprint, key, also | known)
         before = cache.labels.latest(action.id)
         if before is None or before.key != key or before.artifact != action.artifact:
             who = self._who
             cache.labels.append(action.id, action.artifact, key, fingerprint, who.user, who.host, time.time())
         if action.artifact:
             ref = cache.refs.ref(action.artifact)
-            if ref is None or ref.fingerprint != fingerprint or ref.label != str(action.label):
-                cache.refs.put(action.artifact, fingerprint, str(action.label))
+            stands = ref is not None and (
+                ref.published or (ref.fingerprint, ref.key, ref.label) == (fingerprint, key, str(action.label))
+            )
+            if not stands:
+                cache.refs.put(action.artifact, fingerprint, str(action.label), key)
 
     def link(self, label: Label, outputs: Mapping[str, Output]) -> Mapping[str, Path]:
         places = self.cache.links.publish(label, outputs)

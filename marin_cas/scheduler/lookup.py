@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Protocol
 
 from marin_cas.action import Action
 from marin_cas.digest import Digest
 from marin_cas.errors import MarinError
+from marin_cas.reasons import Change
 from marin_cas.recipe import Recipe
 from marin_cas.result import Result
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """A published `name@version` beside what is declared under it now. Either `result` is to be served, though it
+    has the differing `changes`; or `error` says why nothing is."""
+
+    name: str
+    changes: tuple[Change, ...]
+    result: Result | None = None
+    error: MarinError | None = None
 
 
 class Lookup(Protocol):
@@ -38,6 +51,11 @@ class Lookup(Protocol):
 
     def refusal(self, action: Action) -> MarinError | None:
         """Why `action` may not run at all: it reads workspace files that are tainted."""
+        ...
+
+    def published(self, action: Action) -> Publication | None:
+        """What stands in the way of `action`, as it is declared now, under its published `name@version`: another
+        identity, or its own result by another tool or with other libraries. None: nothing, or nothing is published."""
         ...
 
     def latest(self, label: str) -> Recipe | None:

@@ -12,6 +12,7 @@ from marin_cas.errors import MarinError
 from marin_cas.reasons import Code, Reason
 from marin_cas.recipe import Recipe
 from marin_cas.result import Result
+from marin_cas.scheduler.lookup import Publication
 
 _NOT_NEEDED = Reason(Code.NOT_NEEDED)
 
@@ -60,6 +61,8 @@ class Node:
     served_by: str | None = None  # the action whose run it shares
     also: frozenset[bytes] = frozenset()  # keys below it here that its result was not made from itself
     refusal: MarinError | None = None  # why it may not run
+    publication: Publication | None = None  # what was published under its name, where that is not what it is now
+    borrowed: bool = False  # served as published, or made from such: its fingerprint says another thing
 
     @property
     def settled(self) -> bool:

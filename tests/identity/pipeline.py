@@ -113,7 +113,7 @@ def _tokenized(name: str, raw: str, tokenizer: str = "tok", **attrs: str) -> Dec
     return Declared(name, "tokenized", fields | attrs)
 
 
-PIPELINE = (
+_PIPELINE = (
     _documents("docs", 0, 30),
     _documents("others", 1, 20),
     Declared(
@@ -152,3 +152,5 @@ PIPELINE = (
         },
     ),
 )
+# Fixed versions, so that any one of them can be given another.
+PIPELINE = tuple(Declared(t.name, t.rule, {**t.attrs, "version": '"2026.01.30"'}) for t in _PIPELINE)

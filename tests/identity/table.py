@@ -57,6 +57,7 @@ def implicit(version: Other | None = None) -> dict[str, Other]:
     return {
         "tags": Other('["red", "blue"]'),
         "artifact": Other('"renamed/{name}"'),
+        "expected_fingerprint": Other('""'),
         "resources": Other('cpu(cpu = 2, ram = "3g", disk = "9g", preemptible = False, regions = ["mars"])'),
         "secrets": Other(f'["{SECRET}"]'),
         **({"version": version} if version else {}),

@@ -19,6 +19,7 @@ from marin_cas.result import Output, Producer, Result
 from marin_cas.scheduler.build import Build
 from marin_cas.scheduler.events import EventLog
 from marin_cas.scheduler.frontier import Mode
+from marin_cas.scheduler.lookup import Publication
 from marin_cas.scheduler.plan import Options, plan
 from marin_cas.scheduler.task import Control, End, Outcome, Task
 
@@ -93,6 +94,7 @@ class World:
     history: dict[str, list[Digest]] = field(default_factory=dict)
     tainted: dict[Digest, str] = field(default_factory=dict)
     refused: dict[str, MarinError] = field(default_factory=dict)
+    publications: dict[str, Publication] = field(default_factory=dict)
     changed: set[bytes] = field(default_factory=set)
     blobs: set[Digest] = field(default_factory=set)
     linked: dict[Label, Mapping[str, Output]] = field(default_factory=dict)
@@ -131,13 +133,19 @@ class World:
     def refusal(self, action: Action) -> MarinError | None:
         return self.refused.get(action.id)
 
+    def published(self, action: Action) -> Publication | None:
+        return self.publications.get(action.id)
+
     def latest(self, label: str) -> Recipe | None:
         return self.recipes[self.history[label][-1]] if label in self.history else None
 
     # Ledger
 
-    def record(self, action: Action, result: Result, also: frozenset[bytes] = frozenset()) -> None:
-        self.fingerprints[action.fingerprint] = result.key
+    def record(
+        self, action: Action, result: Result, also: frozenset[bytes] = frozenset(), *, filed: bool = True
+    ) -> None:
+        if filed:
+            self.fingerprints[action.fingerprint] = result.key
         if self.history.get(action.id, [None])[-1] != result.key:
             self.history.setdefault(action.id, []).append(result.key)
 

@@ -14,6 +14,7 @@ from marin_cas.cache.cache import open_cache
 from marin_cas.cache.collect import collect
 from marin_cas.cache.entry import Entry
 from marin_cas.cache.gc import AGE, GARBAGE, SIZE, Wanted, plan
+from marin_cas.cache.refs import Ref
 from marin_cas.cache.roots import Pin
 from marin_cas.cache.verify import verify
 from marin_cas.digest import Digest
@@ -297,9 +298,7 @@ def test_protected_however_small_the_budget(farm: Farm, how: str) -> None:
     elif how == "deps":
         farm.cache.roots.pin(Pin("top", (top.key,), deps=True))
     elif how == "published":
-        farm.cache.refs.put("a@1", result.fingerprint, "//exp:a")
-        [path] = (farm.cache.root / "refs").iterdir()
-        path.write_text(path.read_text().replace("{", '{"published": true, ', 1))
+        farm.cache.refs.publish(Ref("a@1", result.fingerprint, "//exp:a"))
     elif how == "used":
         farm.cache.actions.touch(result.key)
         wanted = replace(wanted, grace_s=3600.0)

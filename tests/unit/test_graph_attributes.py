@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from marin_cas.errors import Location, RequestError
 from marin_cas.graph.attributes import coerce
-from marin_cas.graph.naming import artifact_problem, is_dev, version_problem
+from marin_cas.graph.naming import artifact_problem, version_problem
 from marin_cas.label import Label
 from marin_cas.lang.values import AttrSpec, Declaration, RuleDef, Select
+from marin_cas.versions import is_dev
 
 A, B = Label("exp", "a"), Label("exp", "b")
 
