@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from marin_cas.action import Action
+from marin_cas.cache.holder import user_name
 from marin_cas.cli.session import Session
 from marin_cas.cli.standing import Standings
 from marin_cas.digest import Digest
@@ -87,7 +88,9 @@ def _last(session: Session, id: str, built: bool) -> Digest | None:
 def _version(session: Session, text: str) -> What:
     ref = session.cache.refs.find(text)
     if ref is None:
-        known = [ref.text for ref in session.cache.refs.all()]
+        refs = list(session.cache.refs.all())
+        own = [ref.name for ref in refs if ref.published or ref.user in ("", user_name())]
+        known = [*own, *(ref.text for ref in refs)]
         raise RequestError(f"there is no `{text}` in this cache", hint=did_you_mean(text, known))
     key = (ref.key if ref.published else None) or session.cache.fingerprints.key(ref.fingerprint) or ref.key
     if key is None:
