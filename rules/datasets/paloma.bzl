@@ -27,9 +27,12 @@ PALOMA_SUBSETS = {
     "wikitext_103": "wikitext_103",
 }
 
-def paloma_datasets(tokenizer = llama3_tokenizer, tags = [], **attrs):
-    """Declares Paloma's validation sets, from one download, and returns their labels by subset. `attrs` are further attributes of each `tokenized`."""
-    globs = {subset: folder + "/val/val*.jsonl.gz" for subset, folder in PALOMA_SUBSETS.items()}
+def paloma_datasets(tokenizer = llama3_tokenizer, subsets = PALOMA_SUBSETS, tags = [], **attrs):
+    """Declares Paloma's validation sets, or some of its `subsets`, from one download, and returns their labels by subset. `attrs` are further attributes of each `tokenized`."""
+    for subset in subsets:
+        if subset not in PALOMA_SUBSETS:
+            fail("Paloma has no subset `%s`: it has %s" % (subset, ", ".join(["`%s`" % known for known in PALOMA_SUBSETS])))
+    globs = {subset: PALOMA_SUBSETS[subset] + "/val/val*.jsonl.gz" for subset in subsets}
     hf_download(
         name = "raw/paloma",
         artifact = "raw/paloma",

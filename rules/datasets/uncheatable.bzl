@@ -18,9 +18,9 @@ UNCHEATABLE_SUBSETS = [
     "ao3_english",
 ]
 
-def uncheatable_datasets(tokenizer = llama3_tokenizer, url = UNCHEATABLE_URL, period = UNCHEATABLE_PERIOD, tags = [], **attrs):
+def uncheatable_datasets(tokenizer = llama3_tokenizer, subsets = UNCHEATABLE_SUBSETS, url = UNCHEATABLE_URL, period = UNCHEATABLE_PERIOD, tags = [], **attrs):
     """Declares Uncheatable Eval's validation sets, of the dumps of a `period` below `url`, and returns their labels by subset. `attrs` are further attributes of each `tokenized`."""
-    files = {subset: "%s_%s.json" % (subset, period) for subset in UNCHEATABLE_SUBSETS}
+    files = {subset: "%s_%s.json" % (subset, period) for subset in subsets}
     raw_download(
         name = "raw/uncheatable_eval",
         artifact = "raw/uncheatable_eval",
