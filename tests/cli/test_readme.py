@@ -220,7 +220,7 @@ def test_the_recipes_do_what_they_say(reader: Reader):
     reader.read("docs/recipes.md")
 
 
-@pytest.mark.parametrize("page", ["training", "memory", "evaluation"])
+@pytest.mark.parametrize("page", ["training", "memory", "evaluation", "marin"])
 def test_the_pages_about_models_do_what_they_say(reader: Reader, page: str):
     reader.read(f"docs/{page}.md")
     code, printed = reader._run("marin query //exp:all", reader.roots["clone"])
