@@ -31,6 +31,13 @@ class Workspace:
         return "" if relative == "." else relative
 
 
+def rules_folder() -> Path:
+    """The folder that `@marin//rules:...` names: inside an installed package, or beside it in a checkout."""
+    package = Path(__file__).resolve().parent
+    installed = package / "rules"
+    return installed if installed.is_dir() else package.parent / "rules"
+
+
 def find_workspace(cwd: Path) -> Path:
     """The nearest folder at or above `cwd` that is a workspace's root. RequestError when there is none."""
     here = cwd.resolve()

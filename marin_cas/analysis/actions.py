@@ -152,7 +152,7 @@ class ActionMaker:
                 where=target.location,
                 hint="a list may hold files of the workspace only",
             )
-        return self.sources.group([m for m in members if isinstance(m, Source)], target.label.package)
+        return self.sources.group([m for m in members if isinstance(m, Source)], target.folder)
 
     def _check_outputs(self, target: Target, outputs: Mapping[str, OutputSpec], named: Iterable[str]) -> None:
         unknown = sorted(set(named) - set(outputs))

@@ -219,5 +219,5 @@ class _Analyser:
                         hint="name the built target itself where it is needed, or join trees with a py_action",
                     )
                 members.append(artifact)
-        source = self.sources.group(members, target.label.package)
+        source = self.sources.group(members, target.folder)
         return Handle(source, f"{source.digest}")

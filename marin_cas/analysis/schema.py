@@ -42,6 +42,33 @@ def expand(name: str, value: Any, *, lock: Lock, where: Location | None, what: s
     return _Expander(schema, where, what).root(name, value)
 
 
+def members(root: str, *, lock: Lock) -> dict[str, str]:
+    """The classes registered for a config such as `levanter.LmConfig`, by qualified name, each with its `type`."""
+    library = root.partition(".")[0]
+    distribution = _LIBRARIES[library]
+    schema = _load(library, distribution, lock.version(distribution), None)
+    return {cls: kind for kind, cls in reversed(schema["roots"][root]["choices"].items())}
+
+
+def fields_of(cls: str, *, lock: Lock) -> dict[str, Any]:
+    """The fields of a class that `members` names, each with its default, or without one `None`."""
+    library = cls.partition(".")[0]
+    distribution = _LIBRARIES[library]
+    schema = _load(library, distribution, lock.version(distribution), None)
+    return {name: spec.get("default") for name, spec in schema["classes"][cls]["fields"].items()}
+
+
+def roots(*, lock: Lock) -> tuple[str, ...]:
+    """The configs of Levanter that are chosen by a `type`."""
+    schema = _load("levanter", _LIBRARIES["levanter"], lock.version(_LIBRARIES["levanter"]), None)
+    return tuple(name for name, root in schema["roots"].items() if "choices" in root)
+
+
+def newest(library: str) -> str:
+    """The newest version of a library that there is a schema of."""
+    return max(path.stem.removeprefix(f"{library}-") for path in SCHEMAS.glob(f"{library}-*.json"))
+
+
 @functools.lru_cache(maxsize=4)
 def _read(path: Path) -> dict[str, Any]:
     return json.loads(path.read_bytes())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -22,8 +22,6 @@ from marin_cas.ui import out
 
 if TYPE_CHECKING:
     from marin_cas.graph.graph import Graph
-    from marin_cas.scheduler.keeping import Keep
-    from marin_cas.scheduler.report import ActionOutcome
 
 CONFIGURED = ("jobs", "keep_going", "progress", "locked", "profile")
 
@@ -159,12 +157,11 @@ class _Command:
 
     def _build(self, roots: tuple[Label, ...]) -> int:
         from marin_cas.cli.budget import keep_below
-        from marin_cas.disk import disk_problems
-        from marin_cas.executors.local import LocalExecutor
         from marin_cas.scheduler.build import Build
         from marin_cas.scheduler.events import EventLog
+        from marin_cas.scheduler.keeping import registering
         from marin_cas.scheduler.local import LocalCache
-        from marin_cas.scheduler.runner import LocalRunner
+        from marin_cas.scheduler.machine import local_runner
         from marin_cas.ui.progress import progress
         from marin_cas.ui.summary import Summary
         from marin_cas.ui.trace import Trace
@@ -174,31 +171,18 @@ class _Command:
         local = LocalCache(cache, session.root)
         trace = Trace()
         display = progress("none" if options["quiet"] else session.config.progress, verbose=options["verbose"])
-        keep = self._keeper(roots)
-        executor = LocalExecutor(cache, session.root)
-        # A second run of a training compiles nothing, and its bits are the same: outside every key, shared by all.
-        compiled = session.workspace.compilation_cache
-        with disk_problems(compiled):
-            compiled.mkdir(parents=True, exist_ok=True)
-        machine = {"JAX_COMPILATION_CACHE_DIR": str(compiled), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
-        runner = LocalRunner(
-            session.root,
-            cache,
-            local,
-            executor,
-            pass_env=session.config.pass_env,
-            machine_env=machine,
-            writable=(str(compiled),),
-        )
-        try:
-            with _open(options["events"]) as sink, _open(options["trace"]) as trace_file:
-                log = EventLog(sink, [display, *([trace] if trace_file else [])])
-                with display:
-                    report = Build(self.analysis, roots, local, local, runner, self._plan_options(), log, keep).run()
-                if trace_file:
-                    _write_trace(trace_file, trace.text())
-        finally:
-            executor.close()
+        keep = registering(self.analysis, roots, cache, str(session.root), session.named(self.patterns))
+        compiled, pass_env = session.workspace.compilation_cache, session.config.pass_env
+        with (
+            local_runner(session.root, cache, local, compiled, pass_env) as runner,
+            _open(options["events"]) as sink,
+            _open(options["trace"]) as trace_file,
+        ):
+            log = EventLog(sink, [display, *([trace] if trace_file else [])])
+            with display:
+                report = Build(self.analysis, roots, local, local, runner, self._plan_options(), log, keep).run()
+            if trace_file:
+                _write_trace(trace_file, trace.text())
         cache.sync()
         summary = Summary.of(self.analysis, roots, report, local, cache.store)
         self._tell(report, summary)
@@ -208,25 +192,10 @@ class _Command:
             sum(made.result.cost.bytes_out for made in report.executed if made.result),
             quiet=options["quiet"],
         )
-        if report.exit_code == EXIT_OK and not report.warnings:
+        # What a script depends on, nobody knows but itself.
+        if report.exit_code == EXIT_OK and not report.warnings and not session.loader.called:
             self._remember(report, summary)
         return report.exit_code
-
-    def _keeper(self, roots: tuple[Label, ...]) -> Keep:
-        """Registers what was built for this workspace."""
-        from marin_cas.scheduler.keeping import kept_keys
-
-        cache, workspace = self.session.cache, str(self.session.root)
-        named, epoch = self.session.named(self.patterns), cache.epoch.now()
-
-        def keep(outcomes: Mapping[str, ActionOutcome]) -> bool:
-            for label, (keys, top) in kept_keys(self.analysis, roots, outcomes).items():
-                # What a wildcard found below something else of the same request is not asked for by itself.
-                if top or label in named or cache.roots.registered(workspace, str(label)):
-                    cache.roots.register(workspace, str(label), keys)
-            return cache.epoch.now() != epoch
-
-        return keep
 
     def _tell(self, report: Any, summary: Any) -> None:
         from marin_cas.ui import failure, values

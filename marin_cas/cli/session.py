@@ -13,25 +13,19 @@ import click
 from marin_cas.errors import RequestError
 from marin_cas.label import Label
 from marin_cas.ui import words
-from marin_cas.workspace import Workspace, open_workspace
+from marin_cas.workspace import Workspace, open_workspace, rules_folder
 
 if TYPE_CHECKING:
     from marin_cas.analysis.analysis import Analysis
     from marin_cas.analysis.lock import Lock
+    from marin_cas.api.loading import ScriptLoader
     from marin_cas.cache.cache import Cache
     from marin_cas.graph.graph import Graph
-    from marin_cas.lang.loader import Loader
 
 
 PACKAGE = Path(__file__).resolve().parent.parent
 # What decides which actions there are and what is in their keys; the rooms below these only carry it out.
 _DECIDING = ("", "lang", "graph", "analysis")
-
-
-def rules_folder() -> Path:
-    """The folder that `@marin//rules:...` names: inside an installed package, or beside it in a checkout."""
-    installed = PACKAGE / "rules"
-    return installed if installed.is_dir() else PACKAGE.parent / "rules"
 
 
 def program_files() -> list[Path]:
@@ -60,10 +54,19 @@ class Session:
         return cache
 
     @cached_property
-    def loader(self) -> Loader:
+    def loader(self) -> ScriptLoader:
+        from marin_cas.api.loading import ScriptLoader
         from marin_cas.lang.loader import Loader
 
-        return Loader(self.root, rules_folder(), cache=self.workspace.cache)
+        base = Loader(self.root, rules_folder(), cache=self.workspace.cache)
+
+        def read(path: str, function: str):
+            from marin_cas.api import scripts, workshop
+
+            workshop.use(self.root, base)
+            return scripts.read(path, function)
+
+        return ScriptLoader(base, read)
 
     @cached_property
     def lock(self) -> Lock:

@@ -51,9 +51,9 @@ def check_visibility(
 
     for user in users:
         yield from visibility(user)
-        package = user.label.package
+        package = user.folder
         for edge in user.deps:
-            if edge.label.package == package:
+            if edge.label.package in (package, user.label.package):
                 continue
             target = targets.get(edge.label)
             if target is None:
@@ -94,6 +94,10 @@ def check_refs(targets: Iterable[Target], packages: Mapping[str, Package]) -> It
                 continue
             other_label, other = owners.setdefault(ref, (declaration.label, declaration))
             if other is declaration:
+                continue
+            # A script may say what a BUILD file says too: they meet where both are asked for.
+            scripts = [packages[label.package].home is not None for label in (other_label, declaration.label)]
+            if scripts[0] != scripts[1] and not (other_label in known and declaration.label in known):
                 continue
             first, second = sorted([(other_label, other), (declaration.label, declaration)], key=lambda pair: pair[0])
             yield RequestError(

@@ -195,6 +195,7 @@ class _Builder:
             package.default_visibility if visibility is None else visibility,
             tuple(Edge(attr, label, location) for attr, label in coerced.labels),
             tuple(declaration.attrs),
+            package.home,
         )
 
     def _is_source(self, label: Label) -> bool:

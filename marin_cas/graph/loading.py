@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
+from marin_cas.label import Label
 from marin_cas.lang.values import Package, RuleDef
 
 
@@ -23,6 +24,10 @@ class PackageLoader(Protocol):
 
     def packages(self, below: str = "") -> list[str]:
         """The packages at and below a folder, sorted; walks the disk."""
+        ...
+
+    def script(self, label: Label) -> tuple[Label, ...] | None:
+        """The targets that a function of a Python script (the label's package) returns; None for no such script."""
         ...
 
     def rules(self) -> Mapping[str, RuleDef]:

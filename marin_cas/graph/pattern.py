@@ -1,7 +1,8 @@
 """Target patterns: what a command line names, to labels.
 
 `//exp:x`, `//exp`, `:x` and `x` (in the package at hand), `exp:x` and `exp/sub` (below it), `//exp:all` (every target
-of the package), `//exp/...` and `//...` (every package at and below). A leading `-` takes away from what stands before.
+of the package), `//exp/...` and `//...` (every package at and below), `exp/x.py:build` (what a function of a Python
+script returns). A leading `-` takes away from what stands before.
 What a shell's completion leaves, `exp/` and `./exp`, is read as a folder: every target of its package.
 """
 
@@ -19,6 +20,7 @@ from marin_cas.label import Label, parse_label
 from marin_cas.lang.values import Declaration
 
 ONE, ALL, BELOW = "one", "all", "below"
+SCRIPT = ".py"
 MANUAL = "manual"
 _LOOKS = "a pattern looks like `//exp:name`, `//exp:all` or `//exp/...`"
 
@@ -118,6 +120,9 @@ def expand(
 
 def _labels(loader: PackageLoader, pattern: Pattern, package: str, manual: bool, files: bool) -> list[Label]:
     if pattern.kind == ONE:
+        called = loader.script(pattern.label) if pattern.label.package.endswith(SCRIPT) else None
+        if called is not None:
+            return list(called)
         return [_one(loader, pattern, package, files)]
     below = pattern.label.package
     if pattern.kind == ALL:

@@ -27,7 +27,7 @@ class Target:
     `attrs` has every attribute of the rule, in the rule's order, defaults filled in; labels are Label values:
     `label` Label or None, `label_list` a list, `label_dict` {name: Label}, `label_keyed_float_dict` {Label: float} in
     declaration order. They are shared with the rule's defaults: not to be changed. `given` are the attributes that
-    the BUILD file wrote. `deps` has one edge a use, in the order of the attributes.
+    the BUILD file wrote. `deps` has one edge a use, in the order of the attributes. `home` is that of its package.
     """
 
     label: Label
@@ -39,6 +39,12 @@ class Target:
     visibility: tuple[str, ...] = ()
     deps: tuple[Edge, ...] = ()
     given: tuple[str, ...] = ()
+    home: str | None = None
+
+    @property
+    def folder(self) -> str:
+        """The package whose files are its own, and whose visibility it has."""
+        return self.label.package if self.home is None else self.home
 
     @property
     def ref(self) -> str | None:

@@ -6,6 +6,7 @@ wrong is a RequestError with a place.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
@@ -72,6 +73,10 @@ class Loader:
         """Names of the packages at and below a folder, sorted by their bytes; nothing is evaluated."""
         return self._folders.packages(below)
 
+    def script(self, label: Label) -> tuple[Label, ...] | None:
+        """None: a workspace's files alone call no Python."""
+        return None
+
     def load_bzl(self, label: Label) -> None:
         """Runs a rule file, so that `rules` and `providers` know what it defines."""
         self._run_bzl(label, Location(str(label)))
@@ -124,6 +129,34 @@ class Loader:
                 )
             made[name] = fields
         return made
+
+    def call(
+        self, bzl: Label, name: str, arguments: str | None, where: Location, package: str = ""
+    ) -> tuple[Package, Any]:
+        """What a program calls as a BUILD file would: `name` of a rule file, with arguments as Starlark text; with None
+        it is a constant that is read.
+
+        Returns a package with what the call declares, at `where`, and the call's value as plain data.
+        """
+        self._run_bzl(bzl, where)
+        call = name if arguments is None else f"{name}({arguments})"
+        # The call stands at the program's line, so that whatever is wrong with it is told there.
+        loads = f'load("{bzl}", "{name}"); ' + "\n" * (where.line - 1)
+        text = f"{loads}value__ = {call}\ndef {CALLED}value(): return json.encode(value__)\n"
+        try:
+            parsed = self._engine.parse(where.file, text, rules=True)
+        except EngineFailure as failure:
+            raise RequestError(parse_failure(failure.text).message, where=where) from None
+        source = Source(where.file, text, parsed, (Load(str(bzl), bzl, {name: name}, where),))
+        outer, self._building = self._building, PackageBuilder(package, where.file)
+        try:
+            module = self._engine.evaluate(parsed, self._modules(source))
+            value = self._engine.call(module, f"{CALLED}value")
+            return self._building.finish(self._reached(source)), json.loads(value)
+        except EngineFailure as failure:
+            raise self._blame.in_file(failure, source, build=True) from None
+        finally:
+            self._building = outer
 
     # Packages.
 

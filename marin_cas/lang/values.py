@@ -119,7 +119,8 @@ class Declaration:
 class Package:
     """One BUILD file, evaluated. `exports` are the source files that other packages may name.
 
-    `loads` are the .bzl files it loads, directly or through others.
+    `loads` are the .bzl files it loads, directly or through others. `home` is the package whose files and visibility
+    it has, for one that a program makes; None: its own.
     """
 
     name: str
@@ -128,6 +129,7 @@ class Package:
     default_visibility: tuple[str, ...] = ("//visibility:private",)
     exports: frozenset[str] = frozenset()
     loads: tuple[Label, ...] = ()
+    home: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from marin_cas.action import Built
 from marin_cas.analysis.analysis import AnalysedTarget, Analysis
+from marin_cas.cache.cache import Cache
 from marin_cas.digest import Digest
 from marin_cas.label import Label
 from marin_cas.result import Output
@@ -20,6 +21,22 @@ type Keep = Callable[[Mapping[str, ActionOutcome]], bool]
 def keep_nothing(outcomes: Mapping[str, ActionOutcome]) -> bool:
     """A Keep for caches that nobody deletes from."""
     return False
+
+
+def registering(
+    analysis: Analysis, roots: Iterable[Label], cache: Cache, workspace: str, named: Collection[Label]
+) -> Keep:
+    """Registers what was built of `roots` for a workspace; `named` were asked for one by one, not by a wildcard."""
+    epoch = cache.epoch.now()
+
+    def keep(outcomes: Mapping[str, ActionOutcome]) -> bool:
+        for label, (keys, top) in kept_keys(analysis, roots, outcomes).items():
+            # What a wildcard found below something else of the same request is not asked for by itself.
+            if top or label in named or cache.roots.registered(workspace, str(label)):
+                cache.roots.register(workspace, str(label), keys)
+        return cache.epoch.now() != epoch
+
+    return keep
 
 
 def kept_keys(

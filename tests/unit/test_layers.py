@@ -23,6 +23,7 @@ ROOMS = [
     "executors",
     "scheduler",
     "ui",
+    "api",
     "cli",
 ]
 

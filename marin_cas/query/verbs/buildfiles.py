@@ -12,7 +12,8 @@ def answer(world: World, x: Nodes) -> Nodes:
     files: set[Label] = set()
     for name in sorted({label.package for label in x.labels if not label.repo}):
         package = world.package(name)
-        files.add(Label(name, package.build_file.rpartition("/")[2]))
+        home = name if package.home is None else package.home
+        files.add(Label(home, package.build_file.removeprefix(f"{home}/")))
         files.update(package.loads)
     world.add_files(SourceFile(label) for label in files)
     return Nodes.of(files)
