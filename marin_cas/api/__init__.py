@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from marin_cas.api.artifacts import Artifact, LevanterCheckpoint, LevanterEvalResult, TokenizedCache
     from marin_cas.api.builders import (
+        BlockShuffleConfig,
         hf_download,
         lm_eval,
         mixture,
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
         train_lm,
         trained_tokenizer,
     )
+    from marin_cas.api.datasets import dclm_datasets, paloma_datasets, uncheatable_datasets
     from marin_cas.api.evals import EvalSuite, EvalTaskConfig, core_tasks, default_eval, default_key_evals
+    from marin_cas.api.functions import OUT, StepContext, apply, py_action, raw_download
     from marin_cas.api.lowering import StepSpec, lower
     from marin_cas.api.resources import ANY_REGION, ResourceConfig
     from marin_cas.api.running import StepRunner, resolve, run
@@ -32,56 +35,74 @@ _HOMES = {
     "ANY_REGION": "resources",
     "Artifact": "artifacts",
     "ArtifactStep": "step",
+    "BlockShuffleConfig": "builders",
     "EvalSuite": "evals",
     "EvalTaskConfig": "evals",
     "LevanterCheckpoint": "artifacts",
     "LevanterEvalResult": "artifacts",
+    "OUT": "functions",
     "ResourceConfig": "resources",
+    "StepContext": "functions",
     "StepRunner": "running",
     "StepSpec": "lowering",
     "TokenizedCache": "artifacts",
+    "apply": "functions",
     "core_tasks": "evals",
+    "dclm_datasets": "datasets",
     "default_eval": "evals",
     "default_key_evals": "evals",
     "hf_download": "builders",
     "lm_eval": "builders",
     "lower": "lowering",
     "mixture": "builders",
+    "paloma_datasets": "datasets",
     "pretokenized": "builders",
+    "py_action": "functions",
+    "raw_download": "functions",
     "resolve": "running",
     "run": "running",
     "tokenized": "builders",
     "tokenizer": "builders",
     "train_lm": "builders",
     "trained_tokenizer": "builders",
+    "uncheatable_datasets": "datasets",
 }
 
 __all__ = [
     "ANY_REGION",
+    "OUT",
     "Artifact",
     "ArtifactStep",
+    "BlockShuffleConfig",
     "EvalSuite",
     "EvalTaskConfig",
     "LevanterCheckpoint",
     "LevanterEvalResult",
     "ResourceConfig",
+    "StepContext",
     "StepRunner",
     "StepSpec",
     "TokenizedCache",
+    "apply",
     "core_tasks",
+    "dclm_datasets",
     "default_eval",
     "default_key_evals",
     "hf_download",
     "lm_eval",
     "lower",
     "mixture",
+    "paloma_datasets",
     "pretokenized",
+    "py_action",
+    "raw_download",
     "resolve",
     "run",
     "tokenized",
     "tokenizer",
     "train_lm",
     "trained_tokenizer",
+    "uncheatable_datasets",
 ]
 
 

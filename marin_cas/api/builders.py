@@ -7,11 +7,13 @@ a RequestError at that line, raised at once or when the step is first asked for 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from marin_cas.api.artifacts import Artifact, LevanterCheckpoint, LevanterEvalResult, TokenizedCache
 from marin_cas.api.literal import FILE
 from marin_cas.api.step import ArtifactStep, declare
+from marin_cas.api.workshop import caller
 from marin_cas.errors import RequestError
 
 type Datasets = Mapping[ArtifactStep[TokenizedCache], float] | ArtifactStep[Any]
@@ -86,6 +88,19 @@ def mixture(
     return declare("mixture.bzl", "mixture", name or "mixture", given | attrs, auto=name is None)
 
 
+@dataclass(frozen=True, slots=True)
+class BlockShuffleConfig:
+    """A shuffle for `shuffle` of `mixture`: `io_block_size` sequences a block, `window_blocks` blocks a window. What is
+    left out is as in Marin's default."""
+
+    io_block_size: int | None = None
+    window_blocks: int | None = None
+    perm_type: str | None = None
+
+    def plain(self) -> dict[str, Any]:
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
 def train_lm(
     *,
     name: str,
@@ -135,13 +150,16 @@ def files_of(paths: Sequence[str] | None) -> list[str] | None:
     if paths is None:
         return None
     if isinstance(paths, str):
-        raise RequestError(f"`paths` is a list of files, not the text `{paths}`", hint=f'write `["{paths}"]`')
+        raise RequestError(
+            f"`paths` is a list of files, not the text `{paths}`", where=caller(), hint=f'write `["{paths}"]`'
+        )
     found = []
     for path in paths:
         if not isinstance(path, str) or path.startswith("//"):
             found.append(path)
         elif "://" in path or path.startswith("/"):
-            raise RequestError(f"`{path}` is no file of the workspace", hint="give it as `source`")
+            message = f"`{path}` is no file of the workspace"
+            raise RequestError(message, where=caller(), hint="give it as `source`")
         else:
             found.append(f"{FILE}{path}")
     return found

@@ -6,13 +6,17 @@ import functools
 from typing import Any
 
 from marin_cas.api import configs, evals, workshop
-from marin_cas.api.step import RULES
+from marin_cas.api.step import rule_file
 from marin_cas.errors import Location
-from marin_cas.label import parse_label
 
 # Name here to file and name there.
 _PLACES = {
+    "DCLM_MIXTURE_WEIGHTS": ("datasets/dclm.bzl", "DCLM_MIXTURE_WEIGHTS"),
+    "PALOMA_SUBSETS": ("datasets/paloma.bzl", "PALOMA_SUBSETS"),
+    "UNCHEATABLE_SUBSETS": ("datasets/uncheatable.bzl", "UNCHEATABLE_SUBSETS"),
     "DEFAULT_LM_DATA_SHUFFLE": ("mixture.bzl", "DEFAULT_SHUFFLE"),
+    "llama3_tokenizer": ("models.bzl", "llama3_tokenizer"),
+    "marin_tokenizer": ("models.bzl", "marin_tokenizer"),
     **{
         name: ("eval.bzl", name)
         for name in (
@@ -41,7 +45,7 @@ def constant(name: str) -> Any:
         return _default("train.bzl", "train_lm", "mp")
     if name in _PLACES:
         value = _value(*_PLACES[name])
-        if name.startswith("DEFAULT_"):
+        if _PLACES[name][0] != "eval.bzl" or name.startswith("DEFAULT_"):
             return value
         return evals.task_configs(value) if isinstance(value, list) else evals.EvalTaskConfig(**value)
     if name.startswith("llama_"):
@@ -54,12 +58,12 @@ def constant(name: str) -> Any:
 
 def _value(bzl: str, name: str) -> Any:
     loader = workshop.current().loader
-    return loader.call(parse_label(f"{RULES}{bzl}"), name, None, Location(bzl, 1))[1]
+    return loader.call(rule_file(bzl), name, None, Location(bzl, 1))[1]
 
 
 def _default(bzl: str, rule: str, attr: str) -> Any:
     loader = workshop.current().loader
-    loader.load_bzl(parse_label(f"{RULES}{bzl}"))
+    loader.load_bzl(rule_file(bzl))
     return loader.rules()[rule].attrs[attr].default
 
 

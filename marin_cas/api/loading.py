@@ -111,7 +111,9 @@ class ScriptLoader:
             if other.rule.name == declared.rule.name and other.rule.bzl == declared.rule.bzl and other.attrs == attrs:
                 self._labels[step.number] = other.label
                 return
-        other = package[declared.label.name]
+            if not step.auto and (other.attrs.get("version") or "dev") == step.version:
+                break
+        other = package[name]
         raise RequestError(
             f"two steps are called `{step}`, and are not the same",
             where=declared.location,

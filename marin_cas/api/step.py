@@ -14,14 +14,13 @@ from marin_cas.api import workshop
 from marin_cas.api.artifacts import Artifact, LevanterCheckpoint, LevanterEvalResult, TokenizedCache
 from marin_cas.api.literal import STEP, literal, plain, replaced, texts_in
 from marin_cas.errors import Location, MarinError
-from marin_cas.label import parse_label
+from marin_cas.label import Label
 from marin_cas.lang.failure import placed
 from marin_cas.lang.values import Declaration
 
 if TYPE_CHECKING:
     from marin_cas.api.lowering import StepSpec
 
-RULES = "@marin//rules:"
 _TYPES: Mapping[str, type[Artifact]] = {
     "tokenized": TokenizedCache,
     "pretokenized": TokenizedCache,
@@ -105,6 +104,12 @@ class Called:
     value: Any
 
 
+def rule_file(bzl: str) -> Label:
+    """The label of a rule file of marin-cas, by its path there: `data.bzl`, `datasets/dclm.bzl`."""
+    folder, _, name = bzl.rpartition("/")
+    return Label(f"rules/{folder}" if folder else "rules", name, "marin")
+
+
 def call(bzl: str, function: str, arguments: Mapping[str, Any], *, auto: bool = False) -> Called:
     """Calls a rule or a macro of a rule file as a BUILD file would, from the line that runs now.
 
@@ -122,7 +127,7 @@ def _call(bzl: str, function: str, arguments: Mapping[str, Any], where: Location
     written = {name: plain(value, known, name) for name, value in arguments.items() if value is not None}
     text = ", ".join(f"{name} = {literal(value)}" for name, value in written.items())
     name = workshop.package_of(where)
-    package, value = workshop.current().loader.call(parse_label(f"{RULES}{bzl}"), function, text, where, name)
+    package, value = workshop.current().loader.call(rule_file(bzl), function, text, where, name)
     numbers = {target: next(_numbers) for target in package.declarations}
     siblings = {f":{target}": f"{STEP}{number}" for target, number in numbers.items()}
     siblings |= {f"//{name}:{target}": f"{STEP}{number}" for target, number in numbers.items()}

@@ -13,6 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from marin_cas.tools import arguments
 from marin_cas.worker.context import ToolContext, ToolError
 
 REVISION = 1
@@ -33,7 +34,12 @@ def run(ctx: ToolContext) -> None:
     file, _, name = ctx.params["function"].partition(":")
     function = _load(ctx.code, file, name)
     (output,) = ctx.outputs.values()
-    returned = function(FunctionContext(ctx.inputs, ctx.params.get("params", {}), output, ctx.scratch, ctx.progress))
+    params = ctx.params.get("params", {})
+    if arguments.wanted(params):
+        places = {**ctx.inputs, "": output}
+        returned = arguments.call(function, params, places, _class)
+    else:
+        returned = function(FunctionContext(ctx.inputs, params, output, ctx.scratch, ctx.progress))
     if hasattr(returned, "send") or hasattr(returned, "__await__"):
         raise ToolError(
             f"`{name}` is a generator or a coroutine, so calling it did nothing",
@@ -42,7 +48,16 @@ def run(ctx: ToolContext) -> None:
         )
 
 
-def _load(code: Path | None, file: str, name: str) -> Callable[[FunctionContext], object]:
+def _class(named: str) -> Any:
+    """A class of the modules that came with the function, which is loaded."""
+    file, _, name = named.partition(":")
+    module = import_module(file.removesuffix(".py").removesuffix("/__init__").replace("/", "."))
+    if not hasattr(module, name):
+        raise ToolError(f"`{file}` has no class `{name}`", where=file)
+    return getattr(module, name)
+
+
+def _load(code: Path | None, file: str, name: str) -> Callable[..., Any]:
     if code is None:
         raise ToolError(f"the code of `{file}` did not come with the action")
     root = os.path.abspath(code)

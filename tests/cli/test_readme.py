@@ -227,6 +227,11 @@ def test_the_pages_about_models_do_what_they_say(reader: Reader, page: str):
     assert code == 0, printed
 
 
+def test_the_page_about_python_does_what_it_says(reader: Reader):
+    reader.roots["workspace"].joinpath("marin.toml").touch()
+    reader.read("docs/python.md")
+
+
 def test_the_example_of_a_rule_works(reader: Reader):
     for page in ("README.md", "docs/build-files.md"):
         for block in blocks(page):
