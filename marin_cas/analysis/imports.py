@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import functools
-import importlib.metadata
 import os
 import re
 import sys
@@ -165,7 +164,9 @@ def _normal(name: str) -> str:
 @functools.cache
 def _packages_distributions() -> dict[str, list[str]]:
     # One second for an environment of 250 packages, so only for what fails otherwise.
-    return dict(importlib.metadata.packages_distributions())
+    from importlib.metadata import packages_distributions
+
+    return dict(packages_distributions())
 
 
 @functools.cache
@@ -174,9 +175,13 @@ def _provides(distribution: str, top: str) -> bool:
         return False
     if _normal(distribution) == _normal(top):
         return True
+    # It reads mails to know distributions: a tenth of a dry-run, where no function imports anything.
+    from importlib.metadata import PackageNotFoundError
+    from importlib.metadata import distribution as installed
+
     try:
-        found = importlib.metadata.distribution(distribution)
-    except importlib.metadata.PackageNotFoundError:
+        found = installed(distribution)
+    except PackageNotFoundError:
         # Not installed on this machine: its worker will tell; the key must not depend on where it is computed.
         return True
     if (listed := found.read_text("top_level.txt")) is not None:
