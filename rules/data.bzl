@@ -1,7 +1,7 @@
 """Data: what a user's function makes or fetches, trained tokenizers, and tokenized corpora."""
 
 load("@marin//rules:common.bzl", "FUNCTION_ATTRS", "TokenizedInfo", "TokenizerInfo", "TreeInfo", "artifact_name", "code_revision", "default_artifacts")
-load("@marin//rules:hub.bzl", "hub_id", "hub_secrets", "hub_tokenizer", "hub_tree", "url_tree")
+load("@marin//rules:hub.bzl", "PIN_ATTRS", "hub_id", "hub_secrets", "hub_tokenizer", "hub_tree", "located", "pinned_tree", "url_tree")
 load("@marin//rules:resources.bzl", "cpu")
 
 def _run_function(ctx, inputs, settings = {}):
@@ -18,8 +18,11 @@ def _run_function(ctx, inputs, settings = {}):
     return [DefaultInfo(outputs = made), TreeInfo(artifact = made["files"])]
 
 def _raw_download(ctx):
-    if bool(ctx.attr.function) == bool(ctx.attr.urls):
+    if bool(ctx.attr.function) == bool(ctx.attr.urls) and (ctx.attr.function or not ctx.attr.pin):
         fail("provide exactly one of `function` and `urls`")
+    if ctx.attr.pin:
+        files = pinned_tree(ctx)
+        return [DefaultInfo(outputs = {"files": files}), TreeInfo(artifact = files)]
     if ctx.attr.function:
         return _run_function(ctx, {}, settings = {"network": True})
     if ctx.attr.params:
@@ -30,7 +33,7 @@ def _raw_download(ctx):
 raw_download = rule(
     implementation = _raw_download,
     doc = "A tree of files from URLs, or that a user's function fetches or makes from nothing but its parameters.",
-    attrs = FUNCTION_ATTRS | {
+    attrs = FUNCTION_ATTRS | PIN_ATTRS | {
         "function": attr.string(doc = "`path.py:name`, relative to the workspace: a function at the top level of that file"),
         "urls": attr.string_list(
             default = [],
@@ -42,13 +45,16 @@ raw_download = rule(
 
 def _hf_download(ctx):
     attrs = ctx.attr
-    files = hub_tree(ctx, attrs.hf_id, attrs.revision, repo_type = attrs.repo_type, globs = attrs.urls_glob)
+    if attrs.pin:
+        files = pinned_tree(ctx)
+    else:
+        files = hub_tree(ctx, attrs.hf_id, attrs.revision, repo_type = attrs.repo_type, globs = attrs.urls_glob)
     return [DefaultInfo(outputs = {"files": files}), TreeInfo(artifact = files)]
 
 hf_download = rule(
     implementation = _hf_download,
     doc = "Files of a Hugging Face Hub repo at one commit, each checked against the hash that the commit has for it.",
-    attrs = {
+    attrs = PIN_ATTRS | {
         "hf_id": attr.string(mandatory = True, doc = "the repo, `owner/name`"),
         "revision": attr.string(
             mandatory = True,
@@ -243,7 +249,31 @@ def _tokenized_providers(ctx, made, tokenizer, tokenizer_id, text_key, documents
         ),
     ]
 
+def _checked_cache(ctx, files, where, tokenizer):
+    """The cache that lies in a tree, looked through before it is believed."""
+    return ctx.actions.run(
+        tool = "pretokenized",
+        revision = 1,
+        params = {"split": "validation" if ctx.attr.validation else "train"},
+        inputs = {"files": files, "tokenizer": tokenizer},
+        outputs = {"cache": "tree"},
+        settings = {"where": where},
+        heavy = True,
+        # As of what a Hub repo holds: the bytes are there, and nothing installed here changes them.
+        toolchain = [],
+    )
+
+def _adopted_cache(ctx, files, where):
+    tokenizer, tokenizer_id = _tokenizer_files(ctx, ctx.attr.tokenizer)
+    made = _checked_cache(ctx, files, where, tokenizer)
+    split = "validation" if ctx.attr.validation else "train"
+    return _tokenized_providers(ctx, made, tokenizer, tokenizer_id, "", _made_from(files, split))
+
 def _tokenized(ctx):
+    if ctx.attr.pin:
+        if len([given for given in (ctx.attr.source, ctx.attr.paths, ctx.attr.raw) if given]) > 1:
+            fail("provide at most one of `source`, `paths` or `raw` beside `pin`")
+        return _adopted_cache(ctx, pinned_tree(ctx, name = "pin"), ctx.attr.pin)
     documents, params = _corpus(ctx)
     sample_count = ctx.attr.sample_count
     if sample_count != None and sample_count < 1:
@@ -266,7 +296,7 @@ def _tokenized(ctx):
     )
     return _tokenized_providers(ctx, made, tokenizer, tokenizer_id, ctx.attr.text_key, _made_from(documents, params["glob"]))
 
-_CACHE_ATTRS = {
+_CACHE_ATTRS = PIN_ATTRS | {
     "tokenizer": attr.label(mandatory = True, hub = True, providers = ["TokenizerInfo"], doc = "the tokenizer's target"),
     "validation": attr.bool(default = False, doc = "a validation set instead of a training set"),
     "component": attr.string(default = "", doc = "its name in a mixture; the artifact's name where left out"),
@@ -305,6 +335,8 @@ tokenized = rule(
 )
 
 def _pretokenized(ctx):
+    if ctx.attr.pin:
+        return _adopted_cache(ctx, pinned_tree(ctx, name = "pin"), ctx.attr.pin)
     tokenizer, tokenizer_id = _tokenizer_files(ctx, ctx.attr.tokenizer)
     commit = ctx.lock.hub(ctx.attr.repo_type, ctx.attr.repo_id, ctx.attr.revision)
     made = ctx.actions.run(
@@ -334,6 +366,51 @@ pretokenized = rule(
         "revision": attr.string(default = "main", doc = "as of `hf_download`"),
         "repo_type": attr.string(default = "dataset", values = ["dataset", "model"], doc = "the type of repo"),
         "folder": attr.string(default = "", doc = "where in the repo `train/` or `validation/` is; left out, at its top"),
+        "resources": attr.dict(bears = "execution", default = cpu(ram = "2g"), doc = "what an attempt needs"),
+    },
+)
+
+def _adopted(ctx):
+    attrs = ctx.attr
+    if attrs.kind != "tokenized":
+        for name in ["tokenizer", "validation", "component"]:
+            if getattr(attrs, name):
+                fail("`%s` goes with `kind = \"tokenized\"`" % name)
+    elif not attrs.tokenizer:
+        fail("`kind = \"tokenized\"` needs the `tokenizer` that it was made with")
+    if not attrs.source:
+        fail("`source` is empty")
+    url = located(attrs.source, "source")
+    if attrs.kind != "tree" and not url.endswith("/"):
+        url += "/"
+    if attrs.kind == "tokenized":
+        return _adopted_cache(ctx, url_tree(ctx, [url], name = "pin", resources = cpu(ram = "1g")), attrs.source)
+    files = url_tree(ctx, [url], resources = cpu(ram = "1g"))
+    if attrs.kind == "tree":
+        return [DefaultInfo(outputs = {"files": files}), TreeInfo(artifact = files)]
+    return [
+        DefaultInfo(outputs = {"tokenizer": files}),
+        TreeInfo(artifact = files),
+        TokenizerInfo(files = files, id = identity(files)),
+    ]
+
+adopted = rule(
+    implementation = _adopted,
+    doc = "What somebody else has made and lies elsewhere, taken as it is: what marin.lock says of it is all that it is.",
+    attrs = {
+        "source": attr.string(
+            mandatory = True,
+            doc = "the URL (`gs://`, `s3://`, `https://`, `file://`) or the absolute path of a folder (ending in `/`) or a file",
+        ),
+        "kind": attr.string(
+            default = "tree",
+            values = ["tree", "tokenized", "tokenizer"],
+            doc = "what it is: files; a folder with a Levanter cache, which is looked through before it is believed; or a " +
+                  "Hugging Face tokenizer folder",
+        ),
+        "tokenizer": attr.label(hub = True, providers = ["TokenizerInfo"], doc = "of a cache: what it was made with"),
+        "validation": attr.bool(default = False, doc = "of a cache: it is a validation set, in `validation/`"),
+        "component": attr.string(default = "", doc = "of a cache: its name in a mixture; the artifact's name where left out"),
         "resources": attr.dict(bears = "execution", default = cpu(ram = "2g"), doc = "what an attempt needs"),
     },
 )

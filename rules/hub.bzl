@@ -59,6 +59,27 @@ def hub_tokenizer(ctx, text, name = "tokenizer"):
 # An account is used where the environment has one; what everybody may read needs none.
 _BUCKET_SECRETS = ["AWS_ACCESS_KEY_ID?", "AWS_SECRET_ACCESS_KEY?", "AWS_SESSION_TOKEN?"]
 
+def located(text, what):
+    """The URL that a URL or an absolute path means."""
+    url = "file://" + text if text[0] == "/" else text
+    if "://" not in url:
+        fail("`%s` is `%s`, neither a URL nor an absolute path" % (what, text))
+    return url
+
+def pinned_tree(ctx, name = ""):
+    """The tree that lies where `pin` says, a folder: what marin.lock says of it is all that it is."""
+    url = located(ctx.attr.pin, "pin")
+    return url_tree(ctx, [url if url.endswith("/") else url + "/"], name = name, resources = cpu(ram = "1g"))
+
+# Of rules whose data may lie elsewhere.
+PIN_ATTRS = {
+    "pin": attr.string(
+        default = "",
+        doc = "the URL or the absolute path of a folder where it lies already: it is taken from there, and is what " +
+              "marin.lock says of it, whatever else is declared",
+    ),
+}
+
 def url_tree(ctx, urls, name = "", resources = None):
     """The tree of what URLs hold: files under their last name, and what lies under a prefix (it ends in `/`)."""
     sources = {}

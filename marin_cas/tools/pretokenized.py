@@ -1,4 +1,4 @@
-"""A Levanter cache from a Hub repo, believed only after it was looked through: form, counts, and the tokenizer.
+"""A Levanter cache that somebody else made, believed only after it was looked through: form, counts, and the tokenizer.
 
 What it is made of stays as it is; only its ledger names the tokenizer as caches made here do, by its files' digest.
 """
@@ -6,12 +6,13 @@ What it is made of stays as it is; only its ledger names the tokenizer as caches
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from marin_cas.tools.fetching import Remote, fetch
-from marin_cas.tools.hub import Hub, HubFile, Repo
+from marin_cas.tools.hub import Hub, Repo
 from marin_cas.tools.tokenize import unigram_entropy
 from marin_cas.tools.tokenizer_folder import check_tokenizer_folder, tokenizer_identity
 from marin_cas.worker.context import ToolContext, ToolError
@@ -28,18 +29,8 @@ _SAMPLED, _SAMPLED_TOKENS, _LOOKED_AT = 32, 4096, 256
 
 def run(ctx: ToolContext) -> None:
     check_tokenizer_folder(ctx.inputs["tokenizer"])
-    params, out = ctx.params, ctx.outputs["cache"]
-    hub = Hub()
-    repo, commit = Repo(params["repo_type"], params["repo_id"]), params["commit"]
-    split, where = params["split"], f"the {repo}"
-    chosen = _of_cache(hub.files(repo, commit), params["folder"], split, where)
-    remotes = [
-        Remote(
-            name, file.size, file.algorithm, file.digest, lambda offset, file=file: hub.open(repo, commit, file, offset)
-        )
-        for name, file in chosen.items()
-    ]
-    fetch(ctx, remotes, out, where, hub.patience)
+    split, out = ctx.params["split"], ctx.outputs["cache"]
+    where = _copied(ctx, split, out) if "files" in ctx.inputs else _fetched(ctx, split, out)
     ledger = check_ledger(out / split, where)
     stats = _Check(out / split, ledger, ctx.inputs["tokenizer"], where).run(ctx)
     _write_ledger(out / split, ledger, stats)
@@ -47,16 +38,44 @@ def run(ctx: ToolContext) -> None:
     (out / "stats.json").write_text(text + "\n", encoding="utf-8")
 
 
-def _of_cache(files: list[HubFile], folder: str, split: str, where: str) -> dict[str, HubFile]:
-    """The files of the one split's cache by their names in the output. What else lies there is left: in Marin's caches
+def _fetched(ctx: ToolContext, split: str, out: Path) -> str:
+    """Puts the cache that a Hub repo holds under `out`, and says where it comes from."""
+    params, hub = ctx.params, Hub()
+    repo, commit = Repo(params["repo_type"], params["repo_id"]), params["commit"]
+    where = f"the {repo}"
+    files = {file.path: file for file in hub.files(repo, commit)}
+    chosen = {name: files[path] for name, path in _of_cache(files, params["folder"], split, where).items()}
+    remotes = [
+        Remote(
+            name, file.size, file.algorithm, file.digest, lambda offset, file=file: hub.open(repo, commit, file, offset)
+        )
+        for name, file in chosen.items()
+    ]
+    fetch(ctx, remotes, out, where, hub.patience)
+    return where
+
+
+def _copied(ctx: ToolContext, split: str, out: Path) -> str:
+    """Puts the cache that lies in an input under `out`, and says where it comes from."""
+    source, where = ctx.inputs["files"], f"`{ctx.settings['where']}`"
+    files = [path.relative_to(source).as_posix() for path in sorted(source.rglob("*")) if path.is_file()]
+    for name, path in _of_cache(files, "", split, where).items():
+        (out / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source / path, out / name)
+    return where
+
+
+def _of_cache(files: Iterable[str], folder: str, split: str, where: str) -> dict[str, str]:
+    """The paths of the one split's cache by their names in the output. What else lies there is left: in Marin's caches
     each shard once more."""
     root = "/".join(part for part in (folder.strip("/"), split) if part)
-    found = {f"{split}/{f.path[len(root) + 1 :]}": f for f in files if f.path.startswith(f"{root}/")}
+    files = list(files)
+    found = {f"{split}/{path[len(root) + 1 :]}": path for path in files if path.startswith(f"{root}/")}
     kept = {n: f for n, f in found.items() if n == f"{split}/{LEDGER}" or n.startswith(f"{split}/input_ids/")}
     missing = [name for name in _NEEDED if f"{split}/{name}" not in kept]
     if not missing:
         return kept
-    there = sorted(f.path.removesuffix(f"/{LEDGER}") for f in files if f.path.endswith(f"/{LEDGER}"))
+    there = sorted(path.removesuffix(f"/{LEDGER}") for path in files if path.endswith(f"/{LEDGER}"))
     raise ToolError(
         f"{where} has no Levanter cache in `{root}/`: `{missing[0]}` is not there",
         hint=f"there are caches in {', '.join(f'`{name}/`' for name in there[:8])}" if there else None,

@@ -247,6 +247,28 @@ def test_a_cache_may_lie_deeper_and_keeps_what_it_says(take, cache: dict[str, by
     assert component.tokenizer == tokenizer_identity(tokenizer)
 
 
+def test_a_cache_that_lies_elsewhere_is_looked_through_just_so(
+    take, cache: dict[str, bytes], tokenizer: Path, tmp_path: Path
+) -> None:
+    def adopt(files: dict[str, bytes], name: str) -> Path:
+        source, out = tmp_path / name / "in", tmp_path / name / "out"
+        out.mkdir(parents=True)
+        for path, data in files.items():
+            (source / path).parent.mkdir(parents=True, exist_ok=True)
+            (source / path).write_bytes(data)
+        inputs = {"files": source, "tokenizer": tokenizer}
+        pretokenized.run(
+            ToolContext({"split": "train"}, {"where": "gs://there"}, inputs, {"cache": out}, tmp_path / name)
+        )
+        return out
+
+    assert folder(adopt({**cache, "train/part-0/shard_ledger.json": b"{}"}, "whole")) == folder(take(cache))
+    with pytest.raises(ToolError, match="`gs://there` is not finished"):
+        adopt(edited(cache, "train/shard_ledger.json", is_finished=False), "open")
+    with pytest.raises(ToolError, match="`gs://there` has no Levanter cache in `train/`"):
+        adopt({name.replace("train/", "validation/"): data for name, data in cache.items()}, "other")
+
+
 def test_where_caches_are_is_said(take, cache: dict[str, bytes]) -> None:
     with pytest.raises(ToolError, match="has no Levanter cache in `train/`") as caught:
         take(cache, at="llama3/")

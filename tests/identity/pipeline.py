@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.identity.space import Declared
+from tests.identity.space import ELSEWHERE, Declared
 
 FUNCTIONS = '''"""Documents and questions made from a seed."""
 
@@ -128,6 +128,7 @@ _PIPELINE = (
         "pretokenized",
         {"repo_id": '"me/cache"', "revision": f'"{COMMIT}"', "tokenizer": '":tok"', "component": '"made"'},
     ),
+    Declared("taken", "adopted", {"source": f'"{ELSEWHERE}/"'}),
     Declared("tok", "trained_tokenizer", {"raw": '":docs"', "glob": '"*.jsonl"', "vocab_size": "280"}),
     Declared("same_tok", "tokenizer", {"files": '":tok"'}),
     _tokenized("web", "docs"),

@@ -13,15 +13,19 @@ from pathlib import Path
 from typing import Any
 
 from marin_cas.analysis.lock import Lock, installed_lock, lock_text
+from marin_cas.digest import hash_file
 from marin_cas.lang.loader import Loader
 from marin_cas.lang.values import RuleDef
+from marin_cas.tools.manifest import Manifest
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 RULES = CHECKOUT / "rules"
 PACKAGE = "exp"
+# What the pipeline adopts.
+ELSEWHERE = Path(__file__).parent / "elsewhere"
 
 LOADS = """
-load("@marin//rules:data.bzl", "hf_download", "pretokenized", "py_action", "raw_download")
+load("@marin//rules:data.bzl", "adopted", "hf_download", "pretokenized", "py_action", "raw_download")
 load("@marin//rules:data.bzl", "tokenized", "tokenizer", "trained_tokenizer")
 load("@marin//rules:eval.bzl", "eval_suite", "lm_eval")
 load("@marin//rules:mixture.bzl", "mixture")
@@ -69,8 +73,10 @@ def _rule_file(file: Path):
 
 @cache
 def lock() -> Lock:
-    """The installed versions of all that any rule lists."""
-    return installed_lock({name for rule in all_rules().values() for name in rule.toolchain} | {"click"}, Lock({}))
+    """The installed versions of all that any rule lists, and what lies elsewhere."""
+    held = str(Manifest.of({path.name: hash_file(path) for path in ELSEWHERE.iterdir()}))
+    before = Lock({}, prefix={f"file://{ELSEWHERE}/": held})
+    return installed_lock({name for rule in all_rules().values() for name in rule.toolchain} | {"click"}, before)
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,6 +80,8 @@ _SOURCE: dict[str, Other] = {
     "paths": Other('["notes.jsonl", "functions.py"]'),
     "text_key": Other('"title"'),
 }
+_PIN = Other('"/pinned"')
+_CACHE = {"kind": '"tokenized"', "tokenizer": '":tok"', "component": '"c"'}
 _HUB = {"paths": "[]", "source": f'"me/words@{COMMIT}"'}
 _DOCUMENTS = {"function": FUNCTION.format("documents"), "params": '{"seed": 0, "count": 3}'}
 
@@ -95,6 +97,7 @@ CASES: Mapping[str, Case] = {
                 '["file:///there/b.txt"]',
                 over={"function": '""', "params": "{}", "urls": '["file:///there/a.txt"]'},
             ),
+            "pin": _PIN,
         },
         EXACT,
     ),
@@ -105,6 +108,18 @@ CASES: Mapping[str, Case] = {
             "revision": Other(f'"{COMMIT[::-1]}"'),
             "repo_type": Other('"model"'),
             "urls_glob": Other('["*.jsonl", "*.txt"]'),
+            "pin": _PIN,
+        },
+        EXACT,
+    ),
+    "adopted": Case(
+        {"source": '"file:///there/"'},
+        {
+            "source": Other('"file:///elsewhere/"'),
+            "kind": Other('"tokenized"', along={"tokenizer": '":tok"'}),
+            "tokenizer": Other('":other_tok"', over=_CACHE),
+            "validation": Other("True", over=_CACHE),
+            "component": Other('"d"', over=_CACHE, seen_by="train"),
         },
         EXACT,
     ),
@@ -132,6 +147,7 @@ CASES: Mapping[str, Case] = {
             **_SOURCE,
             "tokenizer": Other('":other_tok"'),
             "validation": Other("True"),
+            "pin": _PIN,
             "sample_count": Other("2"),
             "component": Other('"d"', seen_by="train"),
             "source": Other(f'"me/others@{COMMIT}"', over=_HUB),
@@ -147,6 +163,7 @@ CASES: Mapping[str, Case] = {
             "revision": Other(f'"{COMMIT[::-1]}"'),
             "repo_type": Other('"model"'),
             "folder": Other('"deeper"'),
+            "pin": _PIN,
             "tokenizer": Other('":other_tok"'),
             "validation": Other("True"),
             "component": Other('"d"', seen_by="train"),
@@ -242,7 +259,8 @@ SUPPORT = (
     Declared(
         "held_too",
         "tokenized",
-        {"raw": '":others"', "glob": '"*.jsonl"', "tokenizer": '":tok"', "validation": "True", "sample_count": "9"},
+        {"raw": '":others"', "glob": '"*.jsonl"', "tokenizer": '":tok"', "validation": "True", "sample_count": "9"}
+        | {"version": '"2026.01.30"'},
     ),
     Declared("other_model", "train_lm", {**TRAIN, "seed": "7"}),
     Declared(

@@ -84,7 +84,7 @@ def built(tmp_path_factory: pytest.TempPathFactory, hub: Hub) -> Built:
         tmp_path_factory.mktemp("identity"),
         targets=[*PIPELINE, *WIDER],
         free={t.name: {**CASES[t.rule].free, **(reordered if t is MIX else {})} for t in PIPELINE},
-        roots=["//exp:score", "//exp:fetched", "//exp:made"],
+        roots=["//exp:score", "//exp:fetched", "//exp:made", "//exp:taken"],
         more=["//exp:wide_model"],
         env=hub.environ(),
         opaque={"train_lm": frozenset({"native"})},  # its file names are random
