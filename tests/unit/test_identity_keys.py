@@ -173,7 +173,7 @@ def test_two_spellings_of_one_thing_have_one_key(analysis: Analysis, rule: str) 
 
 def test_sources_alone_have_a_key_before_anything_is_built(analysis: Analysis) -> None:
     keyed = {rule for rule in RULES for pair in identity_pairs(rule) for one, _ in pair.seen if key(analysis, one)}
-    assert keyed == {"hf_download", "raw_download", "py_action", "trained_tokenizer"}
+    assert keyed == {"adopted", "hf_download", "raw_download", "py_action", "trained_tokenizer"}
 
 
 @pytest.fixture
