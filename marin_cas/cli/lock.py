@@ -34,7 +34,8 @@ def command(patterns: tuple[str, ...], upgrade: str | None) -> None:
 
     Every library that a rule or a target of this workspace lists is in it, and every branch, tag, URL or prefix that
     a target names. Only what is missing is asked for: the network is used here and nowhere else before an action runs.
-    With PATTERN only what those targets need; without, entries that no target needs any more are dropped.
+    With PATTERN only what those targets need; without, entries that no target needs any more are dropped, and those
+    that only targets tagged `manual` need are kept: name such a target to ask for them.
 
     \b
     marin lock                                everything that is missing
@@ -57,9 +58,15 @@ def command(patterns: tuple[str, ...], upgrade: str | None) -> None:
     after = installed_lock(distributions, before)
     write_lock(session.root, after)  # what cannot be analysed yet may be so for want of these very versions
     # With empty sections an analysis tells of everything that it would read there.
-    needs = needs_of(analysed(session, graph, replace(after, **{kind: {} for kind in RESOLVED})).actions.values())
-    again = _upgraded(needs, upgrade)
-    found = ask(need for need in needs if need in again or need.name not in before.section(need.kind))
+    open_lock = replace(after, **{kind: {} for kind in RESOLVED})
+    needs = needs_of(analysed(session, graph, open_lock).actions.values())
+    due = set(needs)
+    if every:
+        unasked = session.graph(expand(session.loader, ["//..."], session.package))
+        due = set(needs_of(analysed(session, unasked, open_lock).actions.values()))
+    known = {need for need in needs if need.name in before.section(need.kind)}
+    again = due | known if upgrade == _ALL else _upgraded(needs, upgrade)
+    found = ask(need for need in needs if need in again or need in due - known)
     after = after.resolved(found.answers)
     if every:
         after = _without_unneeded(after, needs)
@@ -71,8 +78,8 @@ def command(patterns: tuple[str, ...], upgrade: str | None) -> None:
 
 
 def _upgraded(needs: Iterable[Need], name: str | None) -> set[Need]:
-    if name is None or name == _ALL:
-        return set(needs if name else ())
+    if name is None:
+        return set()
     again = {need for need in needs if name in (need.name, need.name.partition(" ")[2], _repo(need))}
     if not again:
         known = [known for need in needs for known in (need.name, _repo(need))]

@@ -137,11 +137,15 @@ def test_labels_and_what_nothing_needs_and_what_cannot_be_found(beside: Beside) 
     beside.declare(declared)
     assert "1 target" not in beside.ok("lock", "//exp:words").err
     assert "me/more" not in "\n".join(lock_lines(beside))
-    refused = beside.run("lock", code=2)
+    beside.ok("lock")
+    beside.ok("lock", "--upgrade")
+    assert not hub.requests("me/more"), "what a target tagged manual needs is asked for by its name"
+    refused = beside.run("lock", "//exp:more", code=2)
     assert "exp/BUILD.marin:3: `dataset me/more@main`" in refused.err and "no token was sent" in refused.err
     hub.tokens["mine-mine"] = {"me/more"}
-    beside.ok("lock", HF_TOKEN="mine-mine")
-    assert "me/more" in "\n".join(lock_lines(beside)), "a target tagged manual has its line"
+    beside.ok("lock", "//exp:more", HF_TOKEN="mine-mine")
+    beside.ok("lock")
+    assert "me/more" in "\n".join(lock_lines(beside)), "a target tagged manual keeps its line"
     beside.declare(DECLARED.format("nope"))
     missing = beside.run("lock", code=2)
     assert "dataset me/more@main" in missing.out and "(no target needs it)" in missing.out
