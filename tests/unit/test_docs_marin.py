@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from marin_cas import api
 from marin_cas.label import Label
 from marin_cas.lang.loader import Loader
 from tests.unit.marin_signatures import NAMES, SIGNATURES
@@ -106,3 +107,7 @@ def test_every_other_name_of_the_documentation_is_there() -> None:
         if same := re.search(r"the same names? in `([\w/]+\.bzl)`", here):
             assigned = [node.targets[0] for node in defined(same[1]).body if isinstance(node, ast.Assign)]
             assert name in {target.id for target in assigned if isinstance(target, ast.Name)}
+
+
+def test_python_has_every_name_of_the_documentation() -> None:
+    assert not [name for name in {*NAMES, *(each.split(".")[0] for each in SIGNATURES)} if not hasattr(api, name)]
