@@ -214,7 +214,7 @@ class Hub:
             return ToolError(
                 f"the commit `{revision}` of the {repo} is gone: its owner has rewritten the history or removed it",
                 hint="name another revision, or lock the branch again with `marin lock --upgrade`;"
-                " whoever has built it still has the files in their cache",
+                " whoever has built it still has the files in their cache, and from a folder `pin` takes them in",
             )
         return ToolError(
             f"the {repo} has no revision `{revision}`", hint=f"its branches: {self.endpoint}/{repo.page}/tree/main"

@@ -250,6 +250,28 @@ def test_the_same_result_by_another_way_is_the_same(published: Mini) -> None:
     assert published.ok("publish", "//exp:joined", "-o", "json").json[0]["status"] == "stands"
 
 
+# Row 64 of what users of other tools suffered: a changed value is named wherever a key is shown.
+
+
+def test_64_one_nested_float_is_named_by_why_plans_and_refusals(fixed: Mini) -> None:
+    way = '\n    params = {"way": {"deep": [1, %s]}},'
+    declare(fixed, more=way % "0.25")
+    fixed.ok("build", "//exp:joined")
+    declare(fixed, more=way % "0.5")
+    change = "params.way.deep[1]: 0.25 -> 0.5"
+    [decision] = [
+        row for row in fixed.ok("build", "-n", "//exp:joined", "-o", "json").json if row["label"] == "//exp:joined"
+    ]
+    assert decision["reason"]["changes"] == [{"path": "params.way.deep[1]", "before": "0.25", "after": "0.5"}]
+    assert change in fixed.ok("build", "-n", "//exp:joined").out and change in fixed.ok("why", "//exp:joined").out
+    [action] = [row for row in fixed.ok("aquery", "//exp:joined", "-o", "json").json if row["action"] == "//exp:joined"]
+    assert action["key"] == decision["key"] and action["fingerprint"] == decision["fingerprint"]
+    declare(fixed, more=way % "0.25")
+    fixed.ok("publish", "//exp:joined")
+    declare(fixed, more=way % "0.5")
+    assert f"\n  {change}\n" in fixed.run("build", "//exp:joined", code=2).err
+
+
 # Drift
 
 RULES = '''"""A rule for tests."""

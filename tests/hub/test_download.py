@@ -196,7 +196,7 @@ def test_a_commit_that_was_removed_is_named(hub: Hub, get) -> None:
     repo.forget(gone)
     with pytest.raises(ToolError, match=f"the commit `{gone}` of the dataset `me/data` is gone") as caught:
         get(gone)
-    assert caught.value.hint and "marin lock --upgrade" in caught.value.hint
+    assert caught.value.hint and "marin lock --upgrade" in caught.value.hint and "`pin`" in caught.value.hint
 
 
 def test_a_busy_hub_is_left_alone_as_long_as_it_asks(hub: Hub, get) -> None:

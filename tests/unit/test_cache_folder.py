@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from marin_cas.cache.clean import clean, plan_clean
 from marin_cas.cache.holder import Holder
 from marin_cas.cache.lease import Lease
 from marin_cas.cache.listing import results
+from marin_cas.cache.refs import Ref, is_among
 from marin_cas.cache.usage import stat
 from marin_cas.cache.verify import verify
 from marin_cas.digest import Digest
@@ -119,6 +121,19 @@ def test_refs_move(cache: Cache) -> None:
         assert cache.refs.get(name) == b"2" * 32
         assert cache.refs.ref(name).label == "//a:b"  # type: ignore[union-attr]
     assert len(list(cache.refs.all())) == 3
+
+
+def test_of_many_who_publish_at_once_the_first_wins(cache: Cache) -> None:
+    refs = [Ref("a/b@2026.01.31", bytes([n]) * 32, f"//a:{n}", True, KEY, "ann", "box", float(n)) for n in range(8)]
+    with ThreadPoolExecutor(len(refs)) as pool:
+        standing = set(pool.map(cache.refs.publish, refs))
+    assert len(standing) == 1 and standing <= set(refs)
+    [first] = standing
+    assert cache.refs.publish(refs[0]) == first == cache.refs.ref(first.name) == cache.refs.find(first.name)
+    cache.refs.put(first.name, b"9" * 32)
+    assert cache.refs.ref(first.name) == first and list(cache.refs.all()) == [first]
+    assert is_among(first.name, cache.refs.published_names()) and not is_among("a/b@dev", cache.refs.published_names())
+    assert not list((cache.root / "tmp").iterdir())
 
 
 def test_small_files_on_a_full_disk(tmp_path: Path) -> None:
