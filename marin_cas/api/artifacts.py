@@ -72,8 +72,8 @@ class LevanterCheckpoint(Artifact):
 
     @property
     def checkpoint_dir(self) -> str:
-        """Levanter's own checkpoint after the last step."""
-        return str(self.output("native"))
+        """Levanter's own checkpoint after the last step; of what was adopted, all of it."""
+        return str(self.output("native" if "files" not in self.outputs else "files"))
 
     @property
     def hf_dir(self) -> str:

@@ -6,7 +6,7 @@ A step holds what it declares and nothing of what it is: labels, fingerprints an
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -66,6 +66,21 @@ class ArtifactStep[T: Artifact]:
     def evals(self) -> ArtifactStep[LevanterEvalResult] | None:
         """The scores of a training that was given `evals`: a step of its own, or None."""
         return self.family.get(f"{self.declaration.label.name}.evals")
+
+    @classmethod
+    def adopt[K: Artifact](
+        cls,
+        name: str,
+        version: str,
+        source: str,
+        *,
+        kind: type[K] = Artifact,  # pyright: ignore[reportArgumentType] - as Marin has it
+        config: Mapping[str, Any] | None = None,
+    ) -> ArtifactStep[K]:
+        """Data that lies elsewhere under a name: what it is, marin.lock says. `config` are further attributes of the
+        rule `adopted`: the `tokenizer` of a `TokenizedCache`, `validation`, ..."""
+        given = {"source": source, "version": version, "kind": "tokenized" if kind is TokenizedCache else "tree"}
+        return replace(declare("data.bzl", "adopted", name, given | dict(config or {})), artifact_type=kind)
 
     def lower(self) -> StepSpec:
         """The target that it is in the graph, analysed. Raises RequestError, located, for what cannot be."""
