@@ -20,7 +20,13 @@ load("@marin//rules:resources.bzl", "tpu")
 load("@marin//rules:train.bzl", "train_lm")
 
 hf_download(name = "raw", artifact = "raw/words", hf_id = "me/words", revision = "main", version = "2026.06.28")
-trained_tokenizer(name = "tok", artifact = "tok", paths = glob(["text/*.txt"]), vocab_size = 300)
+trained_tokenizer(
+    name = "tok",
+    artifact = "tok",
+    paths = glob(["text/*.txt"]),
+    version = "2026.06.28",
+    vocab_size = 300,
+)
 tokenized(
     name = "words",
     artifact = "tokenized/words",
@@ -63,7 +69,7 @@ from marin_cas.api import (
 
 def build(*, version: str = "2026.06.28") -> ArtifactStep[LevanterCheckpoint]:
     raw = hf_download("raw/words", hf_id="me/words", revision="main", version=version)
-    tok = trained_tokenizer("tok", paths=["exp/text/a.txt", "exp/text/b.txt"], vocab_size=300)
+    tok = trained_tokenizer("tok", paths=["exp/text/a.txt", "exp/text/b.txt"], vocab_size=300, version=version)
     words = tokenized("tokenized/words", tokenizer=tok, raw=raw, glob="train/*.jsonl", version=version)
     held = tokenized("tokenized/held", tokenizer=tok, paths=["exp/text/a.txt"], validation=True, version=version)
     return train_lm(
