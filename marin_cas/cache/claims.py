@@ -7,15 +7,15 @@ freed are exactly those that nobody else holds, whatever is shared.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 
 from marin_cas.cache.nodes import Nodes
 
 
 class Claims:
     """`kept` marks blobs that stay in any case, with all below them: they are not counted. `probe(n)` is the number of
-    bytes that deleting a blob gives back, None when it may not be deleted; `leaves(n)` is told before that of the last
-    holder of `n` that names it directly. `freed` is the sum so far."""
+    bytes that deleting a blob gives back, None when it may not be deleted; `leaves(n)` is told before that for those of
+    `copied`. `freed` is the sum so far."""
 
     def __init__(
         self,
@@ -23,8 +23,10 @@ class Claims:
         kept: bytearray,
         probe: Callable[[int], int | None],
         leaves: Callable[[int], object] = lambda n: None,
+        copied: Container[int] = (),
     ) -> None:
-        self.nodes, self.kept, self._probe, self._leaves = nodes, kept, probe, leaves
+        self.nodes, self.kept, self._probe = nodes, kept, probe
+        self._leaves, self._copied = leaves, copied
         self.counts = array("I", bytes(4 * len(nodes)))
         self.freed = 0
 
@@ -45,12 +47,10 @@ class Claims:
         One that may not be deleted stays held, and so does what it names.
         """
         counts, kept, nodes, probe = self.counts, self.kept, self.nodes, self._probe
+        copied = self._copied
         files, is_tree = nodes.files, nodes.is_tree
         freed = array("I")
         stack: list[Sequence[int]] = [list(tops)]
-        for n in stack[0]:
-            if counts[n] == 1 and not kept[n]:
-                self._leaves(n)
         while stack:
             for n in stack.pop():
                 if kept[n]:
@@ -58,6 +58,8 @@ class Claims:
                 if counts[n] > 1:
                     counts[n] -= 1
                     continue
+                if n in copied:  # as an output of its own, also when it goes as a part of another
+                    self._leaves(n)
                 if files[n]:
                     size = probe(n)
                     if size is None:

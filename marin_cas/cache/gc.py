@@ -121,7 +121,8 @@ class _Planning:
     def run(self) -> Plan:
         kept = self._kept()
         free = [holding for holding in self.inventory.holdings if self._is_free(holding)]
-        claims = Claims(self.nodes, kept, self.probe, self.probe.goes)
+        copied = {n for hexed in self.copies.entries if (n := self.nodes.known(bytes.fromhex(hexed))) is not None}
+        claims = Claims(self.nodes, kept, self.probe, self.probe.goes, copied)
         for holding in free:
             claims.claim(holding.named)
         counts = claims.counts

@@ -37,7 +37,8 @@ from marin_cas.scheduler.task import Control, End, Outcome, Runner, Task
 
 # A second process building the same things makes many of our runs wait at once; each waits in a thread.
 _WAITERS = 64
-_VANISHED_TRIES = 3
+# A collector without grace time may take what an action reads again and again, though seldom in the same moment.
+_VANISHED_TRIES = 10
 _FIRST = 1 << 30
 _LOOK_S = 0.5
 

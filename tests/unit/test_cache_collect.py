@@ -128,6 +128,8 @@ def told(made: Plan) -> list[tuple[object, ...]]:
 # Two copies under `out/` have the only names of a blob that the store lost.
 @example((291, 7, None, 0.0))
 @example((291, 7, None, None))
+# A tree that is an output, with a copy, and a part of another output too.
+@example((2806485, 3, None, 0.0))
 def test_it_frees_what_it_said_and_nothing_protected(story: Story) -> None:
     with farms() as farm:
         wanted = tell(farm, story)
