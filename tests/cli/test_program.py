@@ -159,4 +159,4 @@ def test_wrong_values_of_options(mini: Mini) -> None:
     ran = mini.run("build", "-j", code=2)
     assert ran.err == "error: option `-j` requires an argument\n  hint: `marin build --help` shows how it is called\n"
     ran = mini.run("build", "//x", "--output", "yaml", code=2)
-    assert ran.err.startswith("error: invalid value for `--output`: `yaml` is not one of `text`, `json`\n")
+    assert ran.err.startswith("error: invalid value for `-o` / `--output`: `yaml` is not one of `text`, `json`\n")

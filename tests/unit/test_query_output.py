@@ -93,6 +93,7 @@ def test_json_and_jsonl_hold_the_same(shown):
             "tags": ["t"],
             "artifact": "exp/b",
             "version": "dev",
+            "expected_fingerprint": "",
             "resources": {},
             "secrets": [],
         },

@@ -146,7 +146,7 @@ def test_names_tags_and_placement_are_in_no_key(tmp_path: Path) -> None:
     build = """
 tokenized(
     name = "renamed", raw = ":raw", glob = "a.jsonl", tokenizer = ":tok",
-    artifact = "x/y", component = "z", tags = ["t"], resources = %s, version = "2026.01.01",
+    artifact = "x/y", component = "z", tags = ["t"], resources = %s, version = "other-dev",
 )
 """
     for number, held in enumerate(
