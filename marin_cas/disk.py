@@ -53,6 +53,14 @@ def disk_problems(path: StrPath) -> Iterator[None]:
         raise disk_problem(error, path) from error
 
 
+def names_in(folder: StrPath) -> list[str]:
+    """The names in a folder, in no order; none when there is no such folder."""
+    try:
+        return os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
 class Disk:
     """The real disk. Safe for use by several threads."""
 

@@ -32,7 +32,7 @@ from marin_cas.cache.holder import Holder
 from marin_cas.cache.lease import Lease, LostLease
 from marin_cas.cache.sequence import Sequences
 from marin_cas.digest import Digest
-from marin_cas.disk import DISK, Disk, StrPath, disk_problem
+from marin_cas.disk import DISK, Disk, StrPath, disk_problem, names_in
 from marin_cas.errors import Interrupted
 from marin_cas.result import Result
 from marin_cas.store.process import Process, is_gone
@@ -124,9 +124,9 @@ class ActionCache:
 
     def all_keys(self) -> Iterator[str]:
         """The hex of every key that has entries, sorted."""
-        for prefix in _names(self._root):
+        for prefix in sorted(names_in(self._root)):
             if len(prefix) == 2:
-                yield from (name for name in _names(f"{self._root}/{prefix}") if len(name) == 64)
+                yield from (name for name in sorted(names_in(f"{self._root}/{prefix}")) if len(name) == 64)
 
     def changed_keys(self) -> frozenset[bytes]:
         """Keys that were ever tainted, or whose chosen result was replaced: what was made from the earlier result is
@@ -312,13 +312,6 @@ def _mtime(path: str) -> float | None:
         return os.stat(path).st_mtime
     except OSError:
         return None
-
-
-def _names(folder: str) -> list[str]:
-    try:
-        return sorted(os.listdir(folder))
-    except (FileNotFoundError, NotADirectoryError):
-        return []
 
 
 __all__ = ["ActionCache", "Entry", "Holder", "Lease", "LostLease"]

@@ -8,7 +8,7 @@ from collections.abc import Container, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
-from marin_cas.disk import StrPath
+from marin_cas.disk import StrPath, names_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Copies:
     def of(cls, root: StrPath) -> Copies:
         trees = f"{os.fspath(root)}/trees"
         entries: dict[str, list[str]] = {}
-        for name in _names(trees):
+        for name in names_in(trees):
             hexed = name.removesuffix(".file")
             if len(hexed) == 64:
                 entries.setdefault(hexed, []).append(name)
@@ -100,7 +100,7 @@ def links(root: StrPath) -> dict[str, list[str]]:
     pending = [f"{root}/out"]
     while pending:
         folder = pending.pop()
-        for name in _names(folder):
+        for name in names_in(folder):
             path = f"{folder}/{name}"
             try:
                 target = os.path.normpath(os.path.join(folder, os.readlink(path)))
@@ -123,7 +123,7 @@ def folder_time(path: str) -> int:
             found = os.lstat(at)
             newest = max(newest, found.st_ctime_ns, found.st_mtime_ns)
             if stat.S_ISDIR(found.st_mode) and depth < 2:
-                pending += [(f"{at}/{name}", depth + 1) for name in _names(at)]
+                pending += [(f"{at}/{name}", depth + 1) for name in names_in(at)]
     return newest
 
 
@@ -134,10 +134,3 @@ def _files(path: str) -> Iterator[os.stat_result]:
                 found = os.lstat(f"{folder}/{name}")
                 if stat.S_ISREG(found.st_mode):
                     yield found
-
-
-def _names(folder: str) -> list[str]:
-    try:
-        return os.listdir(folder)
-    except (FileNotFoundError, NotADirectoryError):
-        return []

@@ -18,7 +18,7 @@ from marin_cas.cache.actions import ActionCache
 from marin_cas.cache.entry import DONE, EQUATED, REVOKED, TAINTED, UNREADABLE, Entry
 from marin_cas.cache.small import read_small, replace_small
 from marin_cas.digest import hash_file
-from marin_cas.disk import Disk, disk_problems
+from marin_cas.disk import Disk, disk_problems, names_in
 from marin_cas.store.gate import Gate
 from marin_cas.store.local import LocalStore
 from marin_cas.store.process import this_process
@@ -55,7 +55,7 @@ def recheck(root: Path, store: LocalStore, gate: Gate, actions: ActionCache, dis
         removed = _recheck_blobs(store, gate, disk, since - _MARGIN_NS)
         _remove_young(f"{root}/trees", disk, since - _MARGIN_NS)
         # One that is there may lead past a result that was lost, which comes out otherwise when it is made again.
-        for folder in _names(f"{root}/fp"):
+        for folder in names_in(f"{root}/fp"):
             _remove_young(f"{root}/fp/{folder}", disk, since - _MARGIN_NS)
         _recheck_entries(root, actions, disk, since - _MARGIN_NS)
     _note(root, disk, temporary, min(since, now))
@@ -103,17 +103,10 @@ def _was_changed(entries: Iterable[Entry]) -> bool:
 
 
 def _remove_young(folder: str, disk: Disk, since: int) -> None:
-    for name in _names(folder):
+    for name in names_in(folder):
         with suppress(FileNotFoundError):
             if os.lstat(f"{folder}/{name}").st_ctime_ns >= since:
                 disk.remove_tree(f"{folder}/{name}")
-
-
-def _names(folder: str) -> list[str]:
-    try:
-        return os.listdir(folder)
-    except (FileNotFoundError, NotADirectoryError):
-        return []
 
 
 def _noted(path: str) -> tuple[str, int]:

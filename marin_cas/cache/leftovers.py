@@ -10,6 +10,7 @@ from marin_cas.cache.copies import Copies, folder_time, links, lone_bytes
 from marin_cas.cache.entry import LEASED
 from marin_cas.cache.inventory import Inventory
 from marin_cas.cache.price import ACCELERATOR_S
+from marin_cas.disk import names_in
 
 COPIES, WORK, SCRATCH = "trees", "work", "scratch"
 
@@ -66,7 +67,7 @@ def _rooms(cache: Cache, inventory: Inventory, before: int) -> list[Leftover]:
     found: list[Leftover] = []
     labels = {holding.key: holding.label for holding in inventory.holdings}
     for room in (WORK, SCRATCH):
-        for key in _names(f"{cache.root}/{room}"):
+        for key in sorted(names_in(f"{cache.root}/{room}")):
             path = f"{cache.root}/{room}/{key}"
             served = inventory.served.get(key)
             changed = folder_time(path)
@@ -93,10 +94,3 @@ def _changed(path: str) -> int:
         return os.lstat(path).st_ctime_ns
     except FileNotFoundError:
         return 0
-
-
-def _names(folder: str) -> list[str]:
-    try:
-        return sorted(os.listdir(folder))
-    except (FileNotFoundError, NotADirectoryError):
-        return []

@@ -13,7 +13,7 @@ from operator import mul
 
 from marin_cas.cache.remembered import RememberedTrees
 from marin_cas.digest import Digest
-from marin_cas.disk import disk_problems
+from marin_cas.disk import disk_problems, names_in
 from marin_cas.errors import IntegrityError
 from marin_cas.store.local import LocalStore
 from marin_cas.tree.children import children
@@ -48,10 +48,10 @@ class Nodes:
 
     def _list(self, base: str) -> None:
         ids, files = self.ids, self.files
-        for folder in sorted(_names(base)):
+        for folder in sorted(names_in(base)):
             if len(folder) != 2:
                 continue
-            names = _names(f"{base}/{folder}")
+            names = names_in(f"{base}/{folder}")
             plain = _hashes(folder, [name for name in names if len(name) == 64])
             ids.update(zip(plain, range(len(files), len(files) + len(plain)), strict=True))
             files.extend(bytes([PLAIN]) * len(plain))
@@ -241,10 +241,3 @@ def _hash(name: str) -> bytes | None:
         hash = bytes.fromhex(name)
         return hash if hash.hex() == name else None
     return None
-
-
-def _names(folder: str) -> list[str]:
-    try:
-        return os.listdir(folder)
-    except (FileNotFoundError, NotADirectoryError):
-        return []

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from marin_cas.cache.holder import user_name
-from marin_cas.cache.small import file_name, read_small, replace_small
+from marin_cas.cache.small import file_name, read_small, replace_small, small_names
 from marin_cas.digest import Digest
 from marin_cas.disk import DISK, Disk, StrPath, disk_problem
 from marin_cas.errors import EnvironmentProblem
@@ -122,7 +122,7 @@ class Refs:
 
     def published_names(self) -> frozenset[str]:
         """The file names of all published refs: `is_among` tells whether one is there, without reading it."""
-        return frozenset(_names(f"{self._root}/{_PUBLISHED}"))
+        return frozenset(small_names(f"{self._root}/{_PUBLISHED}"))
 
     def all(self) -> Iterator[Ref]:
         """Every ref, in the order of their files: the published ones, the other weak ones, those of users."""
@@ -130,9 +130,9 @@ class Refs:
         for name in sorted(taken):
             if (ref := self._published(name)) is not None:
                 yield ref
-        folders = [self._root, *(f"{self._root}/{_USERS}/{user}" for user in _names(f"{self._root}/{_USERS}"))]
+        folders = [self._root, *(f"{self._root}/{_USERS}/{user}" for user in small_names(f"{self._root}/{_USERS}"))]
         for folder in folders:
-            for name in _names(folder):
+            for name in small_names(folder):
                 path = f"{folder}/{name}"
                 ref = None if name in taken or os.path.isdir(path) else _parse(read_small(path), published=False)
                 if ref is not None:
@@ -170,15 +170,6 @@ class Refs:
 def is_among(name: str, names: frozenset[str]) -> bool:
     """Whether `name@version` is one of `Refs.published_names()`."""
     return bool(names) and file_name(name) in names
-
-
-def _names(folder: str) -> list[str]:
-    try:
-        return sorted(os.listdir(folder))
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    except OSError as error:
-        raise disk_problem(error, folder) from error
 
 
 def _text(key: Digest | None) -> str | None:

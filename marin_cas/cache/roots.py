@@ -13,9 +13,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from marin_cas.cache.small import file_name, read_small, replace_small
+from marin_cas.cache.small import file_name, read_small, replace_small, small_names
 from marin_cas.digest import Digest
-from marin_cas.disk import DISK, Disk, StrPath, disk_problem, disk_problems
+from marin_cas.disk import DISK, Disk, StrPath, disk_problems
 from marin_cas.errors import EnvironmentProblem
 from marin_cas.store.temporary import Temporary
 
@@ -70,8 +70,8 @@ class Roots:
             Root(fields["workspace"], fields["label"], _digests(fields["keys"]), since)
             for path, fields, since in self._read(
                 f"{self._labels}/{folder}/{name}"
-                for folder in _names(self._labels)
-                for name in _names(f"{self._labels}/{folder}")
+                for folder in small_names(self._labels)
+                for name in small_names(f"{self._labels}/{folder}")
             )
         ]
         yield from sorted(found, key=lambda root: (root.workspace, root.label))
@@ -118,7 +118,7 @@ class Roots:
                 str(fields["who"]),
                 float(fields["time"]),
             )
-            for _, fields, _ in self._read(f"{self._pins}/{name}" for name in _names(self._pins))
+            for _, fields, _ in self._read(f"{self._pins}/{name}" for name in small_names(self._pins))
         ]
         yield from sorted(found, key=lambda pin: pin.what)
 
@@ -127,9 +127,9 @@ class Roots:
     def signature(self) -> tuple[tuple[str, int, int], ...]:
         """Changes when any root or pin does: name, inode and modification time of each file."""
         found: list[tuple[str, int, int]] = []
-        folders = [self._pins, *(f"{self._labels}/{name}" for name in _names(self._labels))]
+        folders = [self._pins, *(f"{self._labels}/{name}" for name in small_names(self._labels))]
         for folder in folders:
-            for name in _names(folder):
+            for name in small_names(folder):
                 with suppress(FileNotFoundError):
                     at = os.stat(f"{folder}/{name}")
                     found.append((f"{folder}/{name}", at.st_ino, at.st_mtime_ns))
@@ -174,12 +174,3 @@ def _check(fields: dict[str, Any]) -> None:
 
 def _digests(texts: Sequence[str]) -> tuple[Digest, ...]:
     return tuple(Digest.parse(text) for text in texts)
-
-
-def _names(folder: str) -> list[str]:
-    try:
-        return sorted(os.listdir(folder))
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    except OSError as error:
-        raise disk_problem(error, folder) from error

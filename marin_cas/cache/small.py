@@ -7,7 +7,7 @@ from contextlib import suppress
 from urllib.parse import quote
 
 from marin_cas.digest import Digest
-from marin_cas.disk import Disk, disk_problem
+from marin_cas.disk import Disk, disk_problem, disk_problems, names_in
 from marin_cas.store.temporary import Temporary
 
 _LONGEST = 200
@@ -47,6 +47,12 @@ def replace_small(disk: Disk, temporary: Temporary, path: str, data: bytes) -> N
             raise
     except OSError as error:
         raise disk_problem(error, path) from error
+
+
+def small_names(folder: str) -> list[str]:
+    """The names in a folder of small files, in order; none when there is no such folder."""
+    with disk_problems(folder):
+        return sorted(names_in(folder))
 
 
 def file_name(text: str) -> str:
