@@ -107,6 +107,13 @@ def _documents(ctx):
     params = {"text_key": ctx.attr.text_key, "glob": pattern if raw != None else "**"}
     return (raw.TreeInfo.artifact if raw != None else default_artifacts(paths)), params
 
+def _tokenizer_providers(files):
+    return [
+        DefaultInfo(outputs = {"tokenizer": files}),
+        TreeInfo(artifact = files),
+        TokenizerInfo(files = files, id = identity(files)),
+    ]
+
 def _trained_tokenizer(ctx):
     documents, params = _documents(ctx)
     special = [ctx.attr.eos, ctx.attr.bos] + ctx.attr.special_tokens
@@ -130,8 +137,7 @@ def _trained_tokenizer(ctx):
         inputs = {"documents": documents},
         outputs = {"tokenizer": "tree"},
     )
-    files = made["tokenizer"]
-    return [DefaultInfo(outputs = made), TreeInfo(artifact = files), TokenizerInfo(files = files, id = identity(files))]
+    return _tokenizer_providers(made["tokenizer"])
 
 trained_tokenizer = rule(
     implementation = _trained_tokenizer,
@@ -156,11 +162,7 @@ def _tokenizer_files(ctx, given, name = "tokenizer"):
 def _tokenizer(ctx):
     given = ctx.attr.files
     files = hub_tokenizer(ctx, given, "") if type(given) == "string" else given.TreeInfo.artifact
-    return [
-        DefaultInfo(outputs = {"tokenizer": files}),
-        TreeInfo(artifact = files),
-        TokenizerInfo(files = files, id = identity(files)),
-    ]
+    return _tokenizer_providers(files)
 
 tokenizer = rule(
     implementation = _tokenizer,
@@ -388,11 +390,7 @@ def _adopted(ctx):
     files = url_tree(ctx, [url], resources = cpu(ram = "1g"))
     if attrs.kind == "tree":
         return [DefaultInfo(outputs = {"files": files}), TreeInfo(artifact = files)]
-    return [
-        DefaultInfo(outputs = {"tokenizer": files}),
-        TreeInfo(artifact = files),
-        TokenizerInfo(files = files, id = identity(files)),
-    ]
+    return _tokenizer_providers(files)
 
 adopted = rule(
     implementation = _adopted,

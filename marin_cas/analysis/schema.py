@@ -34,39 +34,43 @@ def expand(name: str, value: Any, *, lock: Lock, where: Location | None, what: s
     `what` names it in messages: ``//exp:tiny, attribute `model` ``. Raises RequestError, located, for whatever the
     library would refuse later, or misread.
     """
-    library = name.partition(".")[0]
     if name == TASKS:
         return tasks.describe(value, lock=lock, where=where, what=what)
-    distribution = _LIBRARIES[library]
-    schema = _load(library, distribution, lock.version(distribution, where=where), where)
-    return _Expander(schema, where, what).root(name, value)
+    return _Expander(_schema_with(name, lock, where), where, what).root(name, value)
 
 
 def members(root: str, *, lock: Lock) -> dict[str, str]:
     """The classes registered for a config such as `levanter.LmConfig`, by qualified name, each with its `type`."""
-    library = root.partition(".")[0]
-    distribution = _LIBRARIES[library]
-    schema = _load(library, distribution, lock.version(distribution), None)
-    return {cls: kind for kind, cls in reversed(schema["roots"][root]["choices"].items())}
+    choices = _schema_with(root, lock)["roots"][root]["choices"]
+    return {cls: kind for kind, cls in reversed(choices.items())}
 
 
 def fields_of(cls: str, *, lock: Lock) -> dict[str, Any]:
     """The fields of a class that `members` names, each with its default, or without one `None`."""
-    library = cls.partition(".")[0]
-    distribution = _LIBRARIES[library]
-    schema = _load(library, distribution, lock.version(distribution), None)
-    return {name: spec.get("default") for name, spec in schema["classes"][cls]["fields"].items()}
+    fields = _schema_with(cls, lock)["classes"][cls]["fields"]
+    return {name: spec.get("default") for name, spec in fields.items()}
 
 
 def roots(*, lock: Lock) -> tuple[str, ...]:
     """The configs of Levanter that are chosen by a `type`."""
-    schema = _load("levanter", _LIBRARIES["levanter"], lock.version(_LIBRARIES["levanter"]), None)
-    return tuple(name for name, root in schema["roots"].items() if "choices" in root)
+    return tuple(name for name, root in _schema_with("levanter", lock)["roots"].items() if "choices" in root)
 
 
 def newest(library: str) -> str:
     """The newest version of a library that there is a schema of."""
-    return max(path.stem.removeprefix(f"{library}-") for path in SCHEMAS.glob(f"{library}-*.json"))
+    return _versions(library)[-1]
+
+
+def _versions(library: str) -> list[str]:
+    """Those that there is a schema of, in order."""
+    return sorted(path.stem.removeprefix(f"{library}-") for path in SCHEMAS.glob(f"{library}-*.json"))
+
+
+def _schema_with(name: str, lock: Lock, where: Location | None = None) -> dict[str, Any]:
+    """The schema of the locked version of the library that `name` begins with."""
+    library = name.partition(".")[0]
+    distribution = _LIBRARIES[library]
+    return _load(library, distribution, lock.version(distribution, where=where), where)
 
 
 @functools.lru_cache(maxsize=4)
@@ -80,7 +84,7 @@ def _load(library: str, distribution: str, version: str, where: Location | None)
         schema = _read(path)
         if schema["format"] == _FORMAT:
             return schema
-    known = sorted(p.stem.removeprefix(f"{library}-") for p in SCHEMAS.glob(f"{library}-*.json"))
+    known = _versions(library)
     raise RequestError(
         f"no schema of `{distribution}` {version}, which marin.lock pins: this marin-cas knows {', '.join(known)}",
         where=where,

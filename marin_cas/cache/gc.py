@@ -115,14 +115,13 @@ class _Planning:
             self.before = min(cutoff, max(inventory.oldest_lease, int((now - _STORING_S) * 1e9)))
         self.used_before = now - wanted.grace_s - min(_LAG_S, wanted.grace_s)
         self.copies = Copies.of(cache.root)
-        self.linked: dict[int, list[str]] = {}  # copies that go with their blob only
+        self.linked: dict[int, list[str]] = {}  # of each blob that has copies, those that go with it only
         self.probe = Probe(os.fspath(cache.store.root), self.nodes, self.before, self.copies)
 
     def run(self) -> Plan:
         kept = self._kept()
         free = [holding for holding in self.inventory.holdings if self._is_free(holding)]
-        copied = {n for hexed in self.copies.entries if (n := self.nodes.known(bytes.fromhex(hexed))) is not None}
-        claims = Claims(self.nodes, kept, self.probe, self.probe.goes, copied)
+        claims = Claims(self.nodes, kept, self.probe, self.probe.goes, self.linked)
         for holding in free:
             claims.claim(holding.named)
         counts = claims.counts

@@ -97,12 +97,11 @@ class LocalCache:
     ) -> None:
         cache, key, fingerprint = self.cache, result.key, action.fingerprint
         # A hit repeats what was written before; reading is cheaper than writing, and histories stay short.
-        if not filed:
-            pass  # its declarations say another thing than what it was made from
-        elif cache.fingerprints.key(fingerprint) != key:
-            cache.fingerprints.put(fingerprint, key, also)
-        elif also and not also <= (known := cache.fingerprints.also(fingerprint)):
-            cache.fingerprints.put(fingerprint, key, also | known)
+        if filed:  # else its declarations say another thing than what it was made from
+            if cache.fingerprints.key(fingerprint) != key:
+                cache.fingerprints.put(fingerprint, key, also)
+            elif also and not also <= (known := cache.fingerprints.also(fingerprint)):
+                cache.fingerprints.put(fingerprint, key, also | known)
         before = cache.labels.latest(action.id)
         if before is None or before.key != key or before.artifact != action.artifact:
             who = self._who
