@@ -387,7 +387,7 @@ def _adopted(ctx):
         url += "/"
     if attrs.kind == "tokenized":
         return _adopted_cache(ctx, url_tree(ctx, [url], name = "pin", resources = cpu(ram = "1g")), attrs.source)
-    files = url_tree(ctx, [url], resources = cpu(ram = "1g"))
+    files = url_tree(ctx, [url])
     if attrs.kind == "tree":
         return [DefaultInfo(outputs = {"files": files}), TreeInfo(artifact = files)]
     return _tokenizer_providers(files)

@@ -69,7 +69,10 @@ def located(text, what):
 def pinned_tree(ctx, name = ""):
     """The tree that lies where `pin` says, a folder: what marin.lock says of it is all that it is."""
     url = located(ctx.attr.pin, "pin")
-    return url_tree(ctx, [url if url.endswith("/") else url + "/"], name = name, resources = cpu(ram = "1g"))
+
+    # The target's resources are for its own action; one beside it only copies.
+    resources = cpu(ram = "1g") if name else None
+    return url_tree(ctx, [url if url.endswith("/") else url + "/"], name = name, resources = resources)
 
 # Of rules whose data may lie elsewhere.
 PIN_ATTRS = {

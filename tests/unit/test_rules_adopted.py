@@ -77,6 +77,26 @@ def test_a_cache_that_lies_elsewhere_is_looked_through(tmp_path: Path) -> None:
     assert component["name"] == "c"
 
 
+HELD = """
+load("@marin//rules:resources.bzl", "cpu")
+tokenizer(name = "tok", files = ":folder")
+adopted(name = "folder", source = "s3://tok/", resources = cpu(cpu = 3))
+adopted(name = "kind", source = "s3://tok/", kind = "tokenizer", resources = cpu(cpu = 3))
+hf_download(name = "hub", hf_id = "me/words", revision = "main", pin = "s3://tok", resources = cpu(cpu = 3))
+raw_download(name = "raw", pin = "s3://tok", resources = cpu(cpu = 3))
+tokenized(name = "a", source = "me/words", tokenizer = ":tok", pin = "s3://tok", resources = cpu(cpu = 3))
+pretokenized(name = "b", repo_id = "me/cache", tokenizer = ":tok", pin = "s3://tok", resources = cpu(cpu = 3))
+adopted(name = "c", source = "s3://tok", kind = "tokenized", tokenizer = ":tok", resources = cpu(cpu = 3))
+"""
+
+
+def test_the_targets_resources_are_for_its_own_action(tmp_path: Path) -> None:
+    actions = declared(tmp_path, HELD, s3_tok=ONE).actions
+    held = {id: action.resources.cpu for id, action in actions.items()}
+    own = {f"//exp:{name}": 3 for name in ("folder", "kind", "hub", "raw", "a", "b", "c")}
+    assert held == own | {f"//exp:{name}#pin": 1 for name in ("a", "b", "c")}
+
+
 def test_until_it_is_locked_it_is_provisional(tmp_path: Path) -> None:
     analysis = declared(tmp_path, TREES)
     assert [str(need) for need in analysis.actions["//exp:hub"].unresolved] == ["gs://bucket/"]
